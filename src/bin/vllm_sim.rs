@@ -1,0 +1,3 @@
+//! The `vllm-sim` command: the simulated engine over HTTP.
+
+fn main() {}

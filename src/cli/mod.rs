@@ -1,0 +1,1 @@
+//! Floor 6: flags; one function per command.

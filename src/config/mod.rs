@@ -1,0 +1,1 @@
+//! Floor 1: configuration, raw text in, a valid [`Config`](self) out.

@@ -1,0 +1,12 @@
+//! Floor 0: the books and the decisions, pure and deterministic.
+//!
+//! Nothing here reads a clock, sleeps, locks, logs or knows HTTP. Callers pass
+//! `now` in and get data out, so the same code runs behind a mutex in the
+//! gateway and in virtual time in the simulation.
+
+pub mod backend;
+pub mod demand;
+pub mod prefix;
+pub mod reject;
+pub mod time;
+pub mod units;

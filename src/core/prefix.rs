@@ -1,0 +1,30 @@
+//! Handles of shared prompt prefixes: which full blocks of a prompt are known by hash.
+//!
+//! A block that several live leases of one backend pin is held once. The books
+//! give no discount for a block that is merely cached: an engine counts
+//! unreferenced cached blocks as free and takes them when they are hit.
+
+use std::sync::Arc;
+
+/// Hash of one full KV block and everything before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrefixHash(pub u64);
+
+/// The hashes of a prompt's leading full blocks, first block first.
+///
+/// Empty where the gateway does not know the prompt's tokens: then every lease
+/// holds its own copy, which can only be too careful.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixChain(Option<Arc<[PrefixHash]>>);
+
+impl PrefixChain {
+    /// A chain of these block hashes.
+    pub fn new(hashes: impl Into<Arc<[PrefixHash]>>) -> Self {
+        Self(Some(hashes.into()))
+    }
+
+    /// The hashes, first block first.
+    pub fn hashes(&self) -> &[PrefixHash] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}

@@ -1,0 +1,1 @@
+//! Floor 2: the async shell of the core.

@@ -1,0 +1,1 @@
+//! Floor 1: the wire formats: requests, event streams, usage, errors.

@@ -1,0 +1,1 @@
+//! Floor 3: who asks, by which key.

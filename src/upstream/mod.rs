@@ -1,0 +1,1 @@
+//! Floor 3: talking to the engines: requests, probes, metrics.
