@@ -1,0 +1,540 @@
+//! The resolved configuration: plain data, every field checked.
+//!
+//! `Default` of each section is the documented default of its keys; the file
+//! `config/tidegate.toml` says the same and a test compares them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+
+use crate::core::backend::{Tier, TierSet};
+use crate::core::demand::{Length, OffloadRule};
+use crate::core::units::{BlockSize, Blocks, Tokens};
+
+use super::secret::{KeyDigest, Secret};
+
+/// Everything the operator decides.
+///
+/// `Config::default()` is what a file gives that names one model with one
+/// backend on `127.0.0.1:8000` and nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The client side.
+    pub server: Server,
+    /// The operator's side.
+    pub admin: Admin,
+    /// Connections to backends.
+    pub upstream: Upstream,
+    /// Watching backends.
+    pub probe: Probe,
+    /// The line of each model.
+    pub queue: Queue,
+    /// How KV is reserved and tiers are used.
+    pub admission: AdmissionConfig,
+    /// Guessing of API keys.
+    pub auth: Auth,
+    /// Models; never empty, names and aliases unique over all of them.
+    pub models: Vec<Model>,
+    /// Tenants; never empty, the index is the `TenantId`. Without any in the
+    /// file there is one anonymous tenant without limits.
+    pub tenants: Vec<Tenant>,
+    /// Diagnostics and the access log.
+    pub log: Log,
+}
+
+/// The listener clients speak to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// Largest request body, in bytes.
+    pub max_body_bytes: u64,
+    /// Bodies held at one time over all requests, in bytes; at least `max_body_bytes`.
+    pub body_budget_bytes: u64,
+    /// Largest header block, in bytes.
+    pub max_header_bytes: usize,
+    /// From the first byte (or the last answer) to the end of the headers.
+    pub header_timeout: Duration,
+    /// From the end of the headers to the end of the body.
+    pub body_timeout: Duration,
+    /// From the stop signal until running streams are cut.
+    pub drain_timeout: Duration,
+}
+
+/// The operator's listener: metrics, health, state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Address and port; off loopback only with a token.
+    pub listen: SocketAddr,
+    /// Bearer token asked of every caller, if any.
+    pub token: Option<Secret>,
+}
+
+/// Connections to backends and their time limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upstream {
+    /// Limit of one TCP connect.
+    pub connect_timeout: Duration,
+    /// From sending to the first data event (or the headers of a plain answer); `None` is no limit.
+    pub first_byte_timeout: Option<Duration>,
+    /// Silence inside a stream, counted from its first data event.
+    pub stream_silence_timeout: Duration,
+    /// From sending to the end of the answer; `None` is no limit.
+    pub request_timeout: Option<Duration>,
+    /// How long an idle connection may be used again.
+    pub pool_idle_timeout: Duration,
+}
+
+/// Watching backends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Time between two scrapes of one backend.
+    pub interval: Duration,
+    /// Limit of one scrape.
+    pub timeout: Duration,
+    /// Age from which a scrape says nothing any more; longer than `interval + timeout`.
+    pub stale_after: Duration,
+    /// Failed probes in a row after which a backend is down; at least 1.
+    pub down_after: u32,
+}
+
+/// The line of each model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Most waiting requests.
+    pub max_requests: u32,
+    /// Most tokens (prompt and expected output) of waiting requests.
+    pub max_tokens: Tokens,
+    /// Longest wait; a tenant may have a shorter one.
+    pub max_wait: Duration,
+    /// How long a request that does not fit may be passed by later ones that do.
+    pub max_bypass: Duration,
+}
+
+/// How KV is reserved and tiers are used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdmissionConfig {
+    /// What a request holds.
+    pub reservation: ReservationKind,
+    /// Expected output of a request that does not bound it, in tokens.
+    pub open_output_tokens: Tokens,
+    /// Share of a KV pool that may be planned under `forecast`, 0.5..=1.
+    pub plan_share: f64,
+    /// KV pool of a backend whose capacity is unknown, in tokens.
+    pub assumed_kv_tokens: Tokens,
+    /// Share of the smallest tier's pool from which a request is long, 0.01..=1.
+    pub long_share: f64,
+    /// Share of a larger tier kept free of borrowed short traffic, 0..=0.9.
+    pub free_reserve: f64,
+}
+
+/// What a request holds of the KV pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationKind {
+    /// Prompt and output bound, from the start: the engine never preempts.
+    Strict,
+    /// What it holds now and is expected to hold at the coming peak.
+    Forecast,
+}
+
+/// Guessing of API keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Auth {
+    /// Wrong keys one address may send within `failed_keys_window`.
+    pub max_failed_keys: u32,
+    /// Length of the window.
+    pub failed_keys_window: Duration,
+}
+
+/// A base model: one KV pool over its backends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// The id clients ask for.
+    pub name: String,
+    /// Other ids of the same engines (served names, LoRA adapters).
+    pub aliases: Vec<String>,
+    /// How its prompts are counted.
+    pub tokenizer: TokenizerChoice,
+    /// What happens to a prompt that cannot be counted exactly.
+    pub on_uncountable: OnUncountable,
+    /// Chat template that replaces the tokenizer's own.
+    pub chat_template_file: Option<PathBuf>,
+    /// Template variables the engine was started with.
+    pub template_kwargs: serde_json::Map<String, serde_json::Value>,
+    /// Whether long documents may use the standard tier.
+    pub long_on_standard: LongOnStandard,
+    /// Layout of the KV cache, where the operator knows it; `None` asks the engine's metrics.
+    pub kv_layout: Option<KvLayout>,
+    /// Engines that serve it; never empty, names and addresses unique over all models.
+    pub backends: Vec<Backend>,
+}
+
+/// How prompts of a model are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenizerChoice {
+    /// A directory with `tokenizer.json` (and `tokenizer_config.json`, `chat_template.jinja`).
+    Directory(PathBuf),
+    /// A vocabulary inside the binary, e.g. `o200k_base`.
+    Tiktoken(String),
+    /// The engine's own `/tokenize`.
+    Engine,
+    /// Bytes per token, learned from the engine's usage.
+    Estimate,
+}
+
+/// What happens to a prompt that cannot be counted exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnUncountable {
+    /// It is estimated, high.
+    Estimate,
+    /// It is refused with `tokenizer_unavailable`.
+    Refuse,
+}
+
+/// Whether long documents may use the standard tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongOnStandard {
+    /// Never.
+    Never,
+    /// When nothing larger is up.
+    WhenNothingLarger,
+}
+
+/// Layout of a model's KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvLayout {
+    /// Every layer holds every token: `num_gpu_blocks` can be read as capacity.
+    Uniform,
+    /// Sliding-window or Mamba layers are mixed in: it cannot.
+    Hybrid,
+}
+
+/// One engine endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backend {
+    /// Name in logs, metrics and headers.
+    pub name: String,
+    /// `http://host:port`, without a path.
+    pub url: Uri,
+    /// Context class.
+    pub tier: Tier,
+    /// Key sent to the engine in place of the client's.
+    pub api_key: Option<Secret>,
+    /// What the operator knows better than the engine's metrics.
+    pub kv: KvOverrides,
+    /// Data-parallel engines behind the address; at least 1.
+    pub data_parallel_ranks: u32,
+}
+
+/// Capacity figures that override what the engine advertises, each per rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KvOverrides {
+    /// KV pool in tokens, usable as given; excludes `blocks`.
+    pub tokens: Option<Tokens>,
+    /// KV pool in usable blocks, the null block already left out; excludes `tokens`.
+    pub blocks: Option<Blocks>,
+    /// Tokens per block.
+    pub block_size: Option<BlockSize>,
+    /// Longest context, prompt plus output.
+    pub max_model_len: Option<Tokens>,
+    /// Sequences the engine runs at one time.
+    pub max_num_seqs: Option<u32>,
+    /// KV slots a running sequence takes beyond its tokens.
+    pub lookahead: Option<Tokens>,
+}
+
+/// One tenant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tenant {
+    /// Name in logs and metrics; unique.
+    pub name: String,
+    /// Digests of its API keys; unique over all tenants. May be empty only where `anonymous` is accepted.
+    pub keys: Vec<KeyDigest>,
+    /// Whether requests without a key are its; at most one tenant accepts them.
+    pub anonymous: Anonymous,
+    /// What it may take.
+    pub limits: Limits,
+    /// Its share while others wait too; at least 1.
+    pub weight: u32,
+    /// `priority` written into its requests; `None` removes what the client sent.
+    pub priority: Option<i32>,
+    /// Models it may use.
+    pub models: ModelAccess,
+    /// Tiers it may use; never empty.
+    pub tiers: TierSet,
+    /// When its requests may use the offload tier.
+    pub offload: OffloadRule,
+    /// Whether its traffic is long documents by definition.
+    pub length: Length,
+    /// Whether its answers name the backend.
+    pub backend_name: BackendVisibility,
+}
+
+/// What a tenant may take; `None` is no limit of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Prompt plus output of one request, in tokens.
+    pub max_context: Option<Tokens>,
+    /// Prompt of one request, in tokens.
+    pub max_prompt: Option<Tokens>,
+    /// Output of one sequence, in tokens.
+    pub max_output: Option<Tokens>,
+    /// KV held at one time in one pool, in tokens.
+    pub max_in_flight: Option<Tokens>,
+    /// Requests waiting at one time in one pool.
+    pub max_waiting: Option<u32>,
+    /// Longest wait; at most the queue's.
+    pub max_queue_wait: Option<Duration>,
+}
+
+/// Whether requests without a key belong to a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// They do.
+    Accepted,
+    /// They do not.
+    Refused,
+}
+
+/// Models a tenant may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModelAccess {
+    /// All.
+    All,
+    /// These base models (by name, aliases resolved) and their aliases; never empty.
+    Only(Vec<String>),
+}
+
+/// Whether a tenant's answers name the backend that made them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendVisibility {
+    /// `x-tidegate-backend` is sent.
+    Shown,
+    /// It is left out.
+    Hidden,
+}
+
+/// Diagnostics and the access log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Filter of the diagnostics on stderr, in `tracing` directives, e.g. `info` or `tidegate=debug`.
+    pub level: String,
+    /// Form of the diagnostics.
+    pub format: LogFormat,
+    /// Where the access log goes.
+    pub access: AccessLog,
+    /// Records that may wait for the writer before new ones are dropped and counted; at least 1.
+    pub access_queue: usize,
+    /// Tenants with their own metric label; the others share `other`.
+    pub metric_tenants: usize,
+}
+
+/// Form of the diagnostics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Where the access log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessLog {
+    /// Nowhere.
+    Off,
+    /// Standard output.
+    Stdout,
+    /// Appended to a file.
+    File(PathBuf),
+}
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+// === defaults ===
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server: Server::default(),
+            admin: Admin::default(),
+            upstream: Upstream::default(),
+            probe: Probe::default(),
+            queue: Queue::default(),
+            admission: AdmissionConfig::default(),
+            auth: Auth::default(),
+            models: vec![Model::new(
+                "model",
+                vec![Backend::new(Uri::from_static("http://127.0.0.1:8000"))],
+            )],
+            tenants: vec![Tenant::open()],
+            log: Log::default(),
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
+            max_body_bytes: 16 * MIB,
+            body_budget_bytes: 512 * MIB,
+            max_header_bytes: 32 * 1024,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(25),
+        }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
+            token: None,
+        }
+    }
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: None,
+            stream_silence_timeout: Duration::from_secs(120),
+            request_timeout: None,
+            pool_idle_timeout: Duration::from_secs(4),
+        }
+    }
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(2),
+            stale_after: Duration::from_secs(10),
+            down_after: 3,
+        }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            max_requests: 1024,
+            max_tokens: Tokens::new(4_000_000),
+            max_wait: Duration::from_secs(60),
+            max_bypass: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for AdmissionConfig {
+    fn default() -> Self {
+        Self {
+            reservation: ReservationKind::Forecast,
+            open_output_tokens: Tokens::new(1024),
+            plan_share: 0.97,
+            assumed_kv_tokens: Tokens::new(8192),
+            long_share: 0.25,
+            free_reserve: 0.15,
+        }
+    }
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            max_failed_keys: 20,
+            failed_keys_window: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Text,
+            access: AccessLog::Stdout,
+            access_queue: 8192,
+            metric_tenants: 50,
+        }
+    }
+}
+
+// === impl Model ===
+
+impl Model {
+    /// A model with default settings. `backends` must not be empty.
+    pub fn new(name: impl Into<String>, backends: Vec<Backend>) -> Self {
+        Self {
+            name: name.into(),
+            aliases: Vec::new(),
+            tokenizer: TokenizerChoice::Engine,
+            on_uncountable: OnUncountable::Estimate,
+            chat_template_file: None,
+            template_kwargs: serde_json::Map::new(),
+            long_on_standard: LongOnStandard::WhenNothingLarger,
+            kv_layout: None,
+            backends,
+        }
+    }
+
+    /// The ids clients may ask for: the name first, then the aliases.
+    pub fn served_ids(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
+    }
+}
+
+// === impl Backend ===
+
+impl Backend {
+    /// A standard backend at `http://host:port`, named after its address.
+    pub fn new(url: Uri) -> Self {
+        let name = url
+            .authority()
+            .map_or_else(|| url.to_string(), ToString::to_string);
+        Self {
+            name,
+            url,
+            tier: Tier::Standard,
+            api_key: None,
+            kv: KvOverrides::default(),
+            data_parallel_ranks: 1,
+        }
+    }
+}
+
+// === impl Tenant ===
+
+impl Tenant {
+    /// A tenant without limits that no key and no request belongs to yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            keys: Vec::new(),
+            anonymous: Anonymous::Refused,
+            limits: Limits::default(),
+            weight: 1,
+            priority: None,
+            models: ModelAccess::All,
+            tiers: TierSet::ALL,
+            offload: OffloadRule::WhenOnly,
+            length: Length::ByFootprint,
+            backend_name: BackendVisibility::Shown,
+        }
+    }
+
+    /// The tenant of a file that names none: everybody, without limits.
+    pub fn open() -> Self {
+        Self {
+            anonymous: Anonymous::Accepted,
+            ..Self::new("anonymous")
+        }
+    }
+}
