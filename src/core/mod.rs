@@ -4,6 +4,9 @@
 //! `now` in and get data out, so the same code runs behind a mutex in the
 //! gateway and in virtual time in the simulation.
 
+// The lists of what is banned here stand in .clippy.toml.
+#![deny(clippy::disallowed_types, clippy::disallowed_methods)]
+
 pub mod backend;
 pub mod demand;
 pub mod prefix;
