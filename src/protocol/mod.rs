@@ -1,1 +1,22 @@
-//! Floor 1: the wire formats: requests, event streams, usage, errors.
+//! Wire formats: what a client sends, what an engine answers, and the few edits we make.
+//!
+//! Decides what a body means to the engine ([`request`]), where an edit goes
+//! ([`splice`]) and what a stream has said so far ([`sse`]). Never opens a
+//! socket, never waits, never re-serialises what it passes on: bytes that no
+//! edit names leave exactly as they came.
+
+pub mod error;
+pub mod models;
+mod object;
+pub mod request;
+pub mod route;
+pub mod splice;
+pub mod sse;
+pub mod usage;
+
+pub use error::{Code, ErrorBody};
+pub use request::{Request, RequestError, parse};
+pub use route::{Route, RouteError, route};
+pub use splice::{Edit, Key, TopLevel, splice};
+pub use sse::{EndState, Facts, ScanMode, Scanner};
+pub use usage::{Answer, Finish, Usage, answer_of_body, usage_of_body};

@@ -1,0 +1,235 @@
+//! What an engine says it has spent: the `usage` object and finish reasons.
+//!
+//! Reads complete answers and single objects; nothing is estimated here.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// Tokens of one answer, all sequences together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens, media included; a prompt of n samples counts once.
+    pub prompt_tokens: u64,
+    /// Generated tokens.
+    pub completion_tokens: u64,
+    /// Prompt tokens found in the prefix cache; only some engines say.
+    pub cached_tokens: Option<u64>,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Finish {
+    /// A stop token or string.
+    Stop,
+    /// The output bound.
+    Length,
+    /// The model called tools.
+    ToolCalls,
+    /// The engine gave up on it: shutdown, drain or an abort by someone else.
+    Abort,
+    /// The engine failed on it.
+    Error,
+    /// A reason not listed here.
+    Other,
+}
+
+/// What a complete answer says about its cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The usage object, where there is one.
+    pub usage: Option<Usage>,
+    /// The worst finish reason of all choices; `None` where none is given.
+    pub finish: Option<Finish>,
+}
+
+#[derive(Deserialize)]
+struct UsageJson {
+    #[serde(default)]
+    prompt_tokens: Option<u64>,
+    #[serde(default)]
+    completion_tokens: Option<u64>,
+    #[serde(default)]
+    prompt_tokens_details: Option<Details>,
+}
+
+#[derive(Deserialize)]
+struct Details {
+    #[serde(default)]
+    cached_tokens: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct AnswerJson<'a> {
+    #[serde(default)]
+    usage: Option<UsageJson>,
+    #[serde(default, borrow)]
+    choices: Option<Vec<ChoiceJson<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct ChoiceJson<'a> {
+    #[serde(default, borrow)]
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+/// Usage and finish reasons of a complete, not streamed answer.
+///
+/// One pass over the body; texts are skipped, not copied. `None` where the
+/// body is not a JSON object of this shape.
+pub fn answer_of_body(body: &[u8]) -> Option<Answer> {
+    let answer: AnswerJson<'_> = serde_json::from_slice(body).ok()?;
+    let reasons = answer
+        .choices
+        .iter()
+        .flatten()
+        .filter_map(|choice| choice.finish_reason.as_deref());
+    Some(Answer {
+        usage: answer.usage.map(Usage::from),
+        finish: reasons.map(Finish::from_reason).reduce(Finish::worse),
+    })
+}
+
+/// The usage of a complete, not streamed answer.
+pub fn usage_of_body(body: &[u8]) -> Option<Usage> {
+    answer_of_body(body)?.usage
+}
+
+/// The usage of an answer of which only the end was kept.
+///
+/// Takes the last `"usage"` key with an object as its value that lies whole
+/// within `tail`; engines write it near the end of the body. For relays that
+/// keep a window of a large answer instead of all of it.
+pub fn usage_of_tail(tail: &[u8]) -> Option<Usage> {
+    memchr::memmem::rfind_iter(tail, b"\"usage\"")
+        .find_map(|at| usage_after_key(&tail[at + b"\"usage\"".len()..]))
+}
+
+/// The usage object that follows a `"usage"` key; `None` for `null` or half an object.
+pub(super) fn usage_after_key(rest: &[u8]) -> Option<Usage> {
+    let value = rest
+        .trim_ascii_start()
+        .strip_prefix(b":")?
+        .trim_ascii_start();
+    if !value.starts_with(b"{") {
+        return None;
+    }
+    let first = serde_json::Deserializer::from_slice(value)
+        .into_iter::<UsageJson>()
+        .next();
+    first?.ok().map(Usage::from)
+}
+
+// === impl Usage ===
+
+impl From<UsageJson> for Usage {
+    fn from(json: UsageJson) -> Self {
+        Self {
+            prompt_tokens: json.prompt_tokens.unwrap_or(0),
+            completion_tokens: json.completion_tokens.unwrap_or(0),
+            cached_tokens: json
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens),
+        }
+    }
+}
+
+// === impl Finish ===
+
+impl Finish {
+    /// Reads an engine's finish reason.
+    pub fn from_reason(reason: &str) -> Self {
+        match reason {
+            "stop" => Self::Stop,
+            "length" => Self::Length,
+            "tool_calls" | "function_call" => Self::ToolCalls,
+            "abort" => Self::Abort,
+            "error" => Self::Error,
+            _ => Self::Other,
+        }
+    }
+
+    /// The name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+            Self::Abort => "abort",
+            Self::Error => "error",
+            Self::Other => "other",
+        }
+    }
+
+    /// The one of two reasons that says more about trouble: an error before an
+    /// abort before anything else; of two harmless ones the later.
+    #[must_use]
+    pub const fn worse(self, later: Self) -> Self {
+        match (self, later) {
+            (Self::Error, _) | (_, Self::Error) => Self::Error,
+            (Self::Abort, _) | (_, Self::Abort) => Self::Abort,
+            _ => later,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usage_and_finish_of_a_captured_answer_are_read() {
+        let body = include_bytes!("../../tests/golden/vllm-0.32/chat-n2.json");
+        let answer = answer_of_body(body).unwrap();
+        assert_eq!(
+            answer.usage,
+            Some(Usage {
+                prompt_tokens: 14,
+                completion_tokens: 8,
+                cached_tokens: None
+            })
+        );
+        assert_eq!(answer.finish, Some(Finish::Length));
+        assert_eq!(usage_of_tail(&body[body.len() - 300..]), answer.usage);
+    }
+
+    #[test]
+    fn cached_tokens_are_read_where_the_engine_says_them() {
+        let body = include_bytes!("../../tests/golden/vllm-0.32/chat-cached.json");
+        let usage = usage_of_body(body).unwrap();
+        assert_eq!(
+            usage,
+            Usage {
+                prompt_tokens: 65,
+                completion_tokens: 2,
+                cached_tokens: Some(64)
+            }
+        );
+    }
+
+    #[test]
+    fn an_answer_cut_short_by_the_engine_is_seen_among_good_choices() {
+        let body =
+            br#"{"choices":[{"finish_reason":"abort"},{"finish_reason":"stop"}],"usage":null}"#;
+        assert_eq!(
+            answer_of_body(body),
+            Some(Answer {
+                usage: None,
+                finish: Some(Finish::Abort)
+            })
+        );
+        assert_eq!(
+            answer_of_body(br#"{"error":{"code":500}}"#),
+            Some(Answer::default())
+        );
+        assert_eq!(answer_of_body(b"<html>"), None);
+    }
+
+    #[test]
+    fn a_word_usage_inside_a_text_is_no_usage() {
+        let body =
+            br#"{"choices":[{"text":"\"usage\":{\"prompt_tokens\":9}","finish_reason":"stop"}]}"#;
+        assert_eq!(usage_of_body(body), None);
+        assert_eq!(usage_of_tail(body), None);
+    }
+}
