@@ -1,0 +1,239 @@
+"""Puts tidegate in front of two real vLLM servers and drives it with the `openai` package.
+
+    drive.py HOME TIDEGATE [--loads A,B,C] [--only PART,…] [--watermark] [--disconnects N]
+
+HOME holds what install.sh made. Writes HOME/results.json and HOME/results.md.
+Counts are asserted (exit status 1 with a list of faults), times are reported.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import platform
+import signal
+import sys
+import time
+
+import openai
+
+import counts
+import failures
+import pressure
+import report
+import routing
+from gateway import Gateway
+from processes import Engine
+
+PARTS = ("counts", "routing", "pressure", "disconnects", "deaths")
+POLICIES = ("strict", "forecast")
+# The least the engine must preempt on load A without the gateway; otherwise the
+# machine did not put the pool under pressure and zero with the gateway says nothing.
+PRESSURE_A = 10
+
+
+def client(url):
+    return openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=900)
+
+
+def async_client(url):
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=900)
+
+
+class Proof:
+    """The processes of one run and what was found; `close` stops every one of them."""
+
+    def __init__(self, options):
+        self.options, self.home = options, options.home
+        self.running, self.faults = [], []
+        self.results = {"faults": self.faults}
+
+    def engine(self, name, blocks, max_model_len, flags=()):
+        engine = Engine(self.home, name, blocks, max_model_len, flags)
+        self.running.append(engine)
+        return engine
+
+    def gateway(self, label, reservation, engines):
+        gateway = Gateway(self.options.tidegate, self.home, label, reservation, engines)
+        self.running.append(gateway)
+        return gateway
+
+    def stop(self, process):
+        self.running.remove(process)
+        process.stop()
+
+    def close(self):
+        for process in reversed(self.running):
+            process.stop()
+        self.running.clear()
+
+    def wants(self, part):
+        return part in self.options.only
+
+    def expect(self, holds, fault):
+        if not holds:
+            self.faults.append(fault)
+
+    def save(self):
+        (self.home / "results.json").write_text(json.dumps(self.results, indent=1, default=str) + "\n")
+        (self.home / "results.md").write_text(report.markdown(self.results))
+
+
+def heading(text):
+    print(f"\n== {text}", flush=True)
+
+
+# === the parts ===
+
+
+def two_tiers(proof, small, large):
+    """Counting, routing and departures, with both engines behind one gateway."""
+    gateway = proof.gateway("two-tier", "strict", [(small, "standard"), (large, "large")])
+    if proof.wants("counts"):
+        heading("counted against the engine's usage")
+        proof.results["counts"] = records = counts.check(client(gateway.url))
+        for r in records:
+            proof.expect(not r["wrong"], f"count of {r['route']} {r['case']}: {'; '.join(r['wrong'])}")
+    if proof.wants("routing"):
+        heading("where a prompt lands")
+        proof.results["routing"] = records = routing.check(client(gateway.url), small, large)
+        for r in records:
+            proof.expect(not r["wrong"], f"routing of {r['case']}: {'; '.join(r['wrong'])}")
+    if proof.wants("disconnects"):
+        heading("clients that leave mid-stream")
+        departures(proof, gateway, small)
+    held = gateway.held_tokens()
+    proof.expect(held == 0, f"the idle gateway holds {held} tokens")
+    proof.stop(gateway)
+
+
+def departures(proof, gateway, small):
+    runs = proof.options.disconnects
+    paths = {"straight to the engine": (small.url, None), "through tidegate": (gateway.url, gateway.held_tokens)}
+    proof.results["disconnects"] = records = {}
+    for name, (url, books) in paths.items():
+        records[name] = r = asyncio.run(failures.disconnects(async_client(url), small, books, runs))
+        proof.expect(r["freed"] == runs, f"{name}: {runs - r['freed']} of {runs} sequences ran on")
+        print(f"  {name}: engine free after {[round(s, 3) if s is not None else None for s in r['seconds']]} s")
+
+
+def oversubscription(proof, small):
+    """Each load without the gateway, then under each policy."""
+    proof.results["pressure"] = records = []
+    for name in proof.options.loads:
+        load = pressure.LOADS[name]
+        heading(load.title())
+        without = measure(proof, small.url, small, (load, "no gateway"))
+        if name == "A":
+            proof.expect(
+                without["preemptions"] >= PRESSURE_A,
+                f"load A without the gateway: {without['preemptions']} preemptions, no pressure to speak of",
+            )
+        for policy in POLICIES:
+            gateway = proof.gateway(f"{policy}-{name}", policy, [(small, "standard")])
+            record = measure(proof, gateway.url, small, (load, f"tidegate, {policy}"))
+            if policy == "strict":
+                proof.expect(record["preemptions"] == 0, f"load {name} under strict: {record['preemptions']} preemptions")
+            held = gateway.held_tokens()
+            proof.expect(held == 0, f"load {name} under {policy}: {held} tokens held after the last answer")
+            proof.stop(gateway)
+    return records
+
+
+def watermark(proof):
+    """The engine's own answer to the same problem, without a gateway."""
+    flags = ["--watermark", "0.2"]
+    # The watermark also bounds the size of one request, hence the shorter context.
+    engine = proof.engine("watermark", 257, 6500, flags)
+    engine.wait()
+    for name in proof.options.loads:
+        measure(proof, engine.url, engine, (pressure.LOADS[name], "no gateway, vLLM --watermark 0.2"))
+    proof.stop(engine)
+    proof.results["pressure"].sort(key=lambda r: r["load"])
+
+
+def measure(proof, url, engine, what):
+    load, label = what
+    record = asyncio.run(pressure.run(async_client(url), engine, load, label))
+    print(pressure.line(record), flush=True)
+    proof.results["pressure"].append(record)
+    proof.expect(not record["failed"], f"load {load.name}, {label}: {len(record['failed'])} failed: {record['failed'][:2]}")
+    proof.expect(record["short"] == 0, f"load {load.name}, {label}: {record['short']} answers of the wrong length")
+    return record
+
+
+def engine_deaths(proof, small, large):
+    """The engine core of one server is killed, then the whole of the other."""
+    heading("engines that die mid-stream")
+    victims = (
+        ("engine core", small, small.core_pid()),
+        ("API server", large, large.child.pid),
+    )
+    proof.results["deaths"] = records = []
+    for what, engine, victim in victims:
+        gateway = proof.gateway(f"death-of-{engine.name}", "strict", [(engine, "standard")])
+        death = failures.death(async_client(gateway.url), engine, victim, gateway.held_tokens, 4)
+        record = {"what": what, **asyncio.run(death)}
+        records.append(record)
+        print(f"  {what}: {record['told']} of {record['streams']} clients told, {record['held_before']} tokens held "
+              f"before, {record['held_after']} after; {record['ends'][0]['error']}: {record['ends'][0]['message']}",
+              flush=True)  # fmt: skip
+        proof.expect(record["held_before"] > 0, f"{what}: nothing was held while streaming")
+        proof.expect(record["told"] == record["streams"], f"{what}: {record['streams'] - record['told']} clients not told")
+        proof.expect(record["held_after"] == 0, f"{what}: {record['held_after']} tokens still held")
+        proof.stop(gateway)
+
+
+def run(proof):
+    heading("two vLLM servers: 256 and 1,024 usable blocks of 32 tokens")
+    small, large = proof.engine("small", 257, 8192), proof.engine("large", 1025, 32_768)
+    for engine in (small, large):
+        engine.wait()
+        print(f"  {engine.name}: {engine.url}, pid {engine.child.pid}, {engine.usable_tokens:,} tokens", flush=True)
+    asyncio.run(pressure.warm_up(async_client(small.url)))
+    asyncio.run(pressure.warm_up(async_client(large.url)))
+    if any(proof.wants(part) for part in ("counts", "routing", "disconnects")):
+        two_tiers(proof, small, large)
+    if proof.wants("pressure"):
+        oversubscription(proof, small)
+    if proof.wants("deaths"):
+        engine_deaths(proof, small, large)
+    for engine in (small, large):
+        proof.stop(engine)
+    if proof.wants("pressure") and proof.options.watermark:
+        heading("the engine's own watermark")
+        watermark(proof)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("home", type=pathlib.Path)
+    parser.add_argument("tidegate", type=pathlib.Path)
+    parser.add_argument("--loads", default="A,B,C", type=lambda text: text.split(","))
+    parser.add_argument("--only", default=",".join(PARTS), type=lambda text: text.split(","))
+    parser.add_argument("--watermark", action="store_true")
+    parser.add_argument("--disconnects", default=7, type=int)
+    return parser.parse_args()
+
+
+def main():
+    options = arguments()
+    options.home = options.home.resolve()
+    (options.home / "logs").mkdir(exist_ok=True)
+    # Ends through `finally`, so that a stopped run leaves no engine behind.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    proof = Proof(options)
+    proof.results["machine"] = {"cores": os.cpu_count(), "platform": platform.platform(), "date": time.strftime("%Y-%m-%d")}
+    try:
+        run(proof)
+    finally:
+        proof.close()
+        proof.save()
+    print("\n" + (options.home / "results.md").read_text())
+    sys.exit(1 if proof.faults else 0)
+
+
+if __name__ == "__main__":
+    main()
