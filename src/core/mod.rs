@@ -7,9 +7,18 @@
 // The lists of what is banned here stand in .clippy.toml.
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
+pub mod admission;
 pub mod backend;
 pub mod demand;
+pub mod fairness;
+pub mod footprint;
+pub mod forecast;
+pub mod ledger;
+pub mod placement;
 pub mod prefix;
+pub mod queue;
 pub mod reject;
+pub mod stats;
 pub mod time;
 pub mod units;
+mod waits;

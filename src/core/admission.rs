@@ -1,0 +1,555 @@
+//! Admission: one pool's books, queue and backends as a pure state machine.
+//!
+//! Facts go in with the time they happened, decisions come out as data. The
+//! order of calls is the caller's: [`decide`](Admission::decide) only looks,
+//! [`commit`](Admission::commit) acts on what it found, and everything that may
+//! free memory appends the grants that follow to `out`, so that "release, then
+//! grant the next" is one step. Deliver effects only after giving up whatever
+//! lock guards this struct: a refused grant is released through the same door.
+//!
+//! Invariant: once no [`Effect::Again`] is pending, no waiter is left that
+//! would pass every gate of its policy.
+
+use std::time::Duration;
+
+use super::backend::{BackendId, Capacity, Tier};
+use super::demand::{Demand, OutputLimit, TenantId, Work};
+use super::fairness::{Charge, Flows, Turn};
+use super::footprint::Shape;
+use super::ledger::{Entry, LeaseId, Ledger};
+use super::placement::{Asked, Backend, Fleet, Placement, Prospect, Reservation, TierPolicy};
+use super::queue::{Queue, QueuePolicy, TicketId, Waiter};
+use super::reject::{QueueBound, Reject};
+use super::stats::Totals;
+use super::time::Time;
+use super::units::{BlockSize, Blocks, Tokens};
+use super::waits::{Backlog, Drain};
+
+pub use super::fairness::TenantPolicy;
+
+mod drain;
+mod roster;
+
+/// Everything that is decided for a pool by its operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolPolicy {
+    /// How much is reserved for a request.
+    pub reservation: Reservation,
+    /// Bounds of the queue.
+    pub queue: QueuePolicy,
+    /// Rules of the tiers.
+    pub tiers: TierPolicy,
+    /// Scrapes older than this say nothing about foreign traffic.
+    pub observed_for: Duration,
+}
+
+/// One pool's admission.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    policy: PoolPolicy,
+    backends: Vec<Backend>,
+    ledger: Ledger,
+    queue: Queue,
+    flows: Flows,
+    drain: Drain,
+    totals: Totals,
+    round: Round,
+    next_generation: u32,
+}
+
+/// Where the drain of the queue stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    /// Advances whenever something may have come free.
+    number: u64,
+    /// Where the unfinished walk goes on; `None` starts from the front.
+    resume: Option<Turn>,
+    /// Whether waiters are left that this round has not looked at.
+    unfinished: bool,
+    /// Whether somebody joined the line while it was being walked.
+    joined: bool,
+    /// When growth last started a round.
+    growth: Time,
+    /// Whether growth since then may have made room.
+    grown: bool,
+    /// Look at every waiter, even those that are plainly too large for now.
+    thorough: bool,
+}
+
+/// What would happen to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// It fits there now.
+    Admit(Placement),
+    /// It would wait; how long, where that can be predicted.
+    Wait {
+        /// The tier it belongs to.
+        home: Tier,
+        /// Its output bound, after clamping.
+        output: OutputLimit,
+        /// Predicted wait.
+        predicted: Option<Duration>,
+    },
+    /// It is refused.
+    Reject(Reject),
+}
+
+/// What has happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It holds a lease.
+    Admit(Grant),
+    /// It waits; an [`Effect`] with this ticket follows, unless it is cancelled.
+    Wait(TicketId),
+    /// It is refused.
+    Reject(Reject),
+}
+
+/// A lease as handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// To be released exactly once.
+    pub lease: LeaseId,
+    /// Where to send the request.
+    pub backend: BackendId,
+    /// The tier there.
+    pub tier: Tier,
+    /// What to write into the request.
+    pub max_tokens: MaxTokens,
+    /// Time spent waiting.
+    pub waited: Duration,
+    /// Tokens per block there: growth is worth reporting in these steps.
+    pub block_size: BlockSize,
+    /// Blocks taken.
+    pub blocks: Blocks,
+}
+
+/// The output limit the engine must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// As the client sent it, or left it out.
+    AsSent,
+    /// This many tokens: clamped, or set where the client left it open.
+    Set(Tokens),
+}
+
+/// What follows from a fact, for a request that waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// The waiter holds a lease.
+    Grant {
+        /// Whose wait is over.
+        ticket: TicketId,
+        /// What it holds.
+        grant: Grant,
+    },
+    /// The waiter is dropped.
+    Refuse {
+        /// Whose wait is over.
+        ticket: TicketId,
+        /// Why.
+        reject: Reject,
+    },
+    /// More waiters want to be looked at: call
+    /// [`handle_timeout`](Admission::handle_timeout) again, soon.
+    Again,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With an answer.
+    Finished {
+        /// Prompt tokens, as the engine counted them.
+        prompt: Tokens,
+        /// Generated tokens of all sequences.
+        generated: Tokens,
+    },
+    /// The client left.
+    Cancelled,
+    /// The engine failed.
+    Failed,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// A pool without backends, idle.
+    pub fn new(policy: PoolPolicy) -> Self {
+        Self {
+            policy,
+            backends: Vec::new(),
+            ledger: Ledger::default(),
+            queue: Queue::default(),
+            flows: Flows::default(),
+            drain: Drain::default(),
+            totals: Totals::default(),
+            round: Round::default(),
+            next_generation: 0,
+        }
+    }
+
+    /// Sets a tenant's weight and limits; they hold from the next decision on.
+    pub fn set_tenant(&mut self, tenant: TenantId, policy: TenantPolicy) {
+        self.flows.set_policy(tenant, policy);
+    }
+
+    /// What would happen to `demand` now; changes nothing. O(backends), and
+    /// O(leases²) of a backend where the forecast is close to its limit.
+    pub fn decide(&self, now: Time, demand: &Demand) -> Decision {
+        let shape = Shape::of(demand);
+        let asked = Asked {
+            demand,
+            shape: &shape,
+            ticket: None,
+        };
+        let fleet = self.fleet(now);
+        let (home, output) = match fleet.prospect(asked) {
+            Prospect::Possible { home, output } => (home, output),
+            Prospect::TooLong { limit } => return Decision::Reject(too_long(demand, limit)),
+            Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(self.no_backend(now)),
+        };
+        let tokens = self.tokens_of(demand, output);
+        if let Some(limit) = self.above_share(demand.tenant, tokens) {
+            return Decision::Reject(Reject::AboveTenantShare {
+                asked: tokens,
+                limit,
+            });
+        }
+        if !fleet.is_served(asked, home, output) {
+            return Decision::Reject(self.no_backend(now));
+        }
+        // Those who wait and have not been looked at yet come first.
+        let may_go = !self.round.unfinished && self.share_allows(demand.tenant, tokens);
+        if let Some(placement) = may_go.then(|| fleet.place(asked, home, output)).flatten() {
+            return Decision::Admit(placement);
+        }
+        match self.refuses_wait(now, demand, tokens) {
+            Some(reject) => Decision::Reject(reject),
+            None => Decision::Wait {
+                home,
+                output,
+                predicted: self.predicted_wait(now, demand.tenant),
+            },
+        }
+    }
+
+    /// Acts on a decision that was made for `demand` at this `now`, with
+    /// nothing in between.
+    pub fn commit(&mut self, now: Time, demand: Demand, decision: Decision) -> Verdict {
+        self.totals.received += 1;
+        match decision {
+            Decision::Admit(placement) => {
+                let shape = Shape::of(&demand);
+                Verdict::Admit(self.take(now, &demand, shape, placement, now))
+            }
+            Decision::Wait { home, output, .. } => {
+                let tenant = demand.tenant;
+                self.round.joined |= self.round.unfinished;
+                self.drain.set_backlogged(now, Backlog::Some);
+                let waiter = Waiter {
+                    shape: Shape::of(&demand),
+                    tokens: self.tokens_of(&demand, output),
+                    output,
+                    home,
+                    since: now,
+                    examined: self.round.number,
+                    demand,
+                };
+                let tokens = waiter.tokens;
+                let ticket = self.queue.push(waiter, &self.policy.queue);
+                self.flows.enqueue(tenant, ticket, tokens);
+                Verdict::Wait(ticket)
+            }
+            Decision::Reject(reject) => {
+                self.totals.refused += 1;
+                Verdict::Reject(reject)
+            }
+        }
+    }
+
+    /// The client of a waiter left; others may move up. Unknown tickets are
+    /// ignored: the grant and the leaving crossed, and the grant comes back by
+    /// its own release.
+    pub fn cancel(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
+        if self.drop_waiter(now, ticket).is_some() {
+            self.totals.left += 1;
+            self.start_round(now, out);
+        }
+    }
+
+    /// The sequences of `lease` have emitted `generated` tokens together.
+    ///
+    /// Under the forecast this takes the blocks they have grown into; under
+    /// strict they were taken at the start. Waiters profit at most every ten
+    /// milliseconds, since each token makes the future peak a little lower.
+    pub fn on_growth(
+        &mut self,
+        now: Time,
+        lease: LeaseId,
+        generated: Tokens,
+        out: &mut Vec<Effect>,
+    ) {
+        let id = self.ledger.home(lease);
+        let sequences = self.ledger.sequences_of(lease);
+        let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
+        let capacity = self.backend(id).and_then(|backend| backend.capacity);
+        match self.policy.reservation {
+            Reservation::Strict => self.ledger.grow(lease, each, None),
+            Reservation::Forecast(_) => {
+                self.ledger.grow(lease, each, capacity.as_ref());
+                self.round.grown = !self.queue.is_empty();
+                self.drain_after_growth(now, out);
+            }
+        }
+    }
+
+    /// Gives a lease back and lets the next ones in.
+    ///
+    /// # Panics
+    ///
+    /// If `lease` was released before: the books would be wrong.
+    pub fn release(&mut self, now: Time, lease: LeaseId, end: End, out: &mut Vec<Effect>) {
+        let (id, entry) = self.ledger.give_back(lease);
+        let generated = match end {
+            End::Finished { generated, .. } => generated,
+            End::Cancelled | End::Failed => entry.generated * entry.shape.sequences(),
+        };
+        match end {
+            End::Finished { .. } => self.totals.finished += 1,
+            End::Cancelled => self.totals.cancelled += 1,
+            End::Failed => self.totals.failed += 1,
+        }
+        let prompt = entry.shape.prompt_total();
+        let expected = entry.charged - prompt;
+        self.flows.on_ended(
+            entry.tenant,
+            Charge {
+                prompt,
+                expected,
+                generated,
+            },
+        );
+        self.drain.on_release(now, prompt + generated);
+        self.close_retired(id);
+        self.start_round(now, out);
+    }
+
+    /// The next instant at which [`handle_timeout`](Self::handle_timeout) has
+    /// something to do; `None` while nothing waits.
+    pub fn poll_timeout(&self, now: Time) -> Option<Time> {
+        if self.round.unfinished {
+            return Some(now);
+        }
+        let growth = self
+            .round
+            .grown
+            .then_some(self.round.growth + drain::GROWTH_PAUSE);
+        let stale = self.next_staleness(now);
+        let waiting = !self.queue.is_empty();
+        let due = self
+            .queue
+            .next_timeout(now)
+            .into_iter()
+            .chain(growth)
+            .chain(stale)
+            .min();
+        due.filter(|_| waiting)
+    }
+
+    /// Drops waiters whose deadline has come, sets blocks aside for those that
+    /// were passed long enough, and goes on with an unfinished drain.
+    pub fn handle_timeout(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let mut dropped = false;
+        while let Some(ticket) = self.queue.expired(now) {
+            let waiter = self
+                .drop_waiter(now, ticket)
+                .expect("an expired ticket is in the queue");
+            self.totals.expired += 1;
+            let retry_after = self
+                .drain
+                .retry_after(now, self.queue.tokens() + waiter.tokens);
+            let reject = Reject::QueueTimeout {
+                waited: now - waiter.since,
+                retry_after,
+            };
+            out.push(Effect::Refuse { ticket, reject });
+            dropped = true;
+        }
+        if dropped || !self.round.unfinished {
+            self.start_round(now, out);
+        } else {
+            self.drain_queue(now, out);
+        }
+    }
+
+    /// Whether every balance of the books equals the sum of its leases.
+    pub fn books_are_right(&self) -> bool {
+        self.ledger.audit()
+    }
+
+    fn fleet(&self, now: Time) -> Fleet<'_> {
+        Fleet {
+            backends: &self.backends,
+            ledger: &self.ledger,
+            reservation: &self.policy.reservation,
+            tiers: &self.policy.tiers,
+            waiting: Tier::ALL.map(|tier| self.queue.of_home(tier)),
+            wait: if self.queue.is_empty() {
+                None
+            } else {
+                self.drain.time_for(now, self.queue.tokens())
+            },
+            observed_for: self.policy.observed_for,
+            now,
+        }
+    }
+
+    /// Prompt plus expected output of all sequences.
+    fn tokens_of(&self, demand: &Demand, output: OutputLimit) -> Tokens {
+        let each = match demand.work {
+            Work::Generate => self.policy.reservation.expected_output(output),
+            Work::Pool => Tokens::ZERO,
+        };
+        demand.prompt_total() + each * demand.sequences()
+    }
+
+    fn above_share(&self, tenant: TenantId, tokens: Tokens) -> Option<Tokens> {
+        let share = self.flows.get(tenant)?.policy.max_in_flight?;
+        (tokens > share).then_some(share)
+    }
+
+    fn share_allows(&self, tenant: TenantId, tokens: Tokens) -> bool {
+        self.flows
+            .get(tenant)
+            .is_none_or(|flow| flow.may_hold(tokens))
+    }
+
+    fn no_backend(&self, now: Time) -> Reject {
+        Reject::NoBackend {
+            retry_after: self.drain.retry_after(now, self.queue.tokens()),
+        }
+    }
+
+    /// Why the line does not take a request, if it does not.
+    fn refuses_wait(&self, now: Time, demand: &Demand, tokens: Tokens) -> Option<Reject> {
+        let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
+        let flow = self.flows.get(demand.tenant);
+        let waiting = flow.map_or(0, |flow| {
+            u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX)
+        });
+        if let Some(limit) = flow
+            .and_then(|flow| flow.policy.max_waiting)
+            .filter(|&limit| waiting >= limit)
+        {
+            return Some(Reject::TenantQueueFull {
+                waiting,
+                limit,
+                retry_after,
+            });
+        }
+        let full = |bound| Some(Reject::Overloaded { bound, retry_after });
+        if self.queue.len() >= self.policy.queue.max_requests {
+            return full(QueueBound::Requests);
+        }
+        if self.queue.tokens() + tokens > self.policy.queue.max_tokens {
+            return full(QueueBound::Tokens);
+        }
+        let predicted = self.predicted_wait(now, demand.tenant);
+        // A forecast may be wrong by half; a refusal must not be.
+        if demand.deadline <= now || predicted.is_some_and(|wait| now + wait / 2 > demand.deadline)
+        {
+            return full(QueueBound::PredictedWait);
+        }
+        None
+    }
+
+    /// The least this tenant's newest request will wait: the drain may serve
+    /// nobody else, and still its own earlier requests come first.
+    fn predicted_wait(&self, now: Time, tenant: TenantId) -> Option<Duration> {
+        self.drain
+            .time_for(now, self.flows.get(tenant)?.waiting_tokens)
+    }
+
+    fn take(
+        &mut self,
+        now: Time,
+        demand: &Demand,
+        shape: Shape,
+        place: Placement,
+        since: Time,
+    ) -> Grant {
+        let block_size = self.capacity_of(place.backend).block_size;
+        let charged = self.tokens_of(demand, place.output);
+        let prompt = shape.prompt_total();
+        let entry = Entry {
+            tenant: demand.tenant,
+            shape,
+            output: place.output,
+            progress: demand.progress,
+            generated: Tokens::ZERO,
+            own: place.blocks,
+            prefix: demand.prefix.clone(),
+            charged,
+            admitted: now,
+        };
+        let lease = self.ledger.take(place.backend, entry);
+        self.flows
+            .on_admitted(demand.tenant, prompt, charged - prompt);
+        self.totals.admitted += 1;
+        let max_tokens = match place.output {
+            OutputLimit::Asked(bound)
+                if place.output != demand.output && demand.work == Work::Generate =>
+            {
+                MaxTokens::Set(bound)
+            }
+            _ => MaxTokens::AsSent,
+        };
+        Grant {
+            lease,
+            backend: place.backend,
+            tier: place.tier,
+            max_tokens,
+            waited: now - since,
+            block_size,
+            blocks: place.blocks,
+        }
+    }
+
+    fn capacity_of(&self, id: BackendId) -> Capacity {
+        let backend = self.backend(id).expect("leases are taken on live backends");
+        backend
+            .capacity
+            .expect("only backends of known capacity fit")
+    }
+
+    /// Takes a waiter out of the line, with whatever was set aside for it.
+    fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
+        let waiter = self.queue.remove(ticket, &self.policy.queue)?;
+        self.flows
+            .dequeue(waiter.demand.tenant, ticket, waiter.tokens);
+        if self.queue.is_empty() {
+            self.drain.set_backlogged(now, Backlog::None);
+        }
+        for backend in self
+            .backends
+            .iter_mut()
+            .filter(|b| b.set_aside == Some(ticket))
+        {
+            backend.set_aside = None;
+        }
+        Some(waiter)
+    }
+}
+
+fn too_long(demand: &Demand, limit: Tokens) -> Reject {
+    let output = match demand.output {
+        OutputLimit::Asked(bound) => bound,
+        OutputLimit::Open { .. } => Tokens::ZERO,
+    };
+    Reject::ContextTooLong {
+        prompt: demand.prompt_longest(),
+        output,
+        limit,
+    }
+}

@@ -1,0 +1,245 @@
+//! Letting waiters in: in fair order, a few at a time, nobody passed for ever.
+//!
+//! A round starts whenever something may have come free, and walks the waiters
+//! in the order of service. One call examines at most [`EXAMINED`] of them, so
+//! the lock around the pool is never held long; the rest follows in the next
+//! call. A waiter that does not fit is passed by those behind it that do, until
+//! it has waited its bound: then a backend that could hold it takes nobody else
+//! until it has.
+
+use std::time::Duration;
+
+use super::{Admission, Effect};
+use crate::core::fairness::Turn;
+use crate::core::placement::{Asked, Backend, Placement, Prospect};
+use crate::core::queue::TicketId;
+use crate::core::reject::Reject;
+use crate::core::time::Time;
+use crate::core::units::Tokens;
+
+/// Waiters examined in one call.
+const EXAMINED: u32 = 8;
+
+/// Waiters skipped in one call because they are plainly too large for now.
+const SKIPPED: u32 = 512;
+
+/// Growth makes the future peak lower token by token; looking more often than
+/// this costs more than it brings.
+pub(super) const GROWTH_PAUSE: Duration = Duration::from_millis(10);
+
+/// What an examination found.
+enum Finding {
+    Fits(Placement),
+    NotNow,
+    Never(Reject),
+}
+
+impl Admission {
+    /// Something may have come free: looks at everybody again.
+    pub(super) fn start_round(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.round.number += 1;
+        self.round.resume = None;
+        self.round.joined = false;
+        self.round.grown = false;
+        self.round.growth = now;
+        self.drain_queue(now, out);
+    }
+
+    /// What backends can hold has changed: looks at everybody, even at those
+    /// that are too large for what is free, since they may never fit again.
+    pub(super) fn recheck(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.round.thorough = true;
+        self.start_round(now, out);
+    }
+
+    /// Starts a round for growth, unless one was started moments ago.
+    pub(super) fn drain_after_growth(&mut self, now: Time, out: &mut Vec<Effect>) {
+        if self.round.grown && self.round.growth + GROWTH_PAUSE <= now {
+            self.start_round(now, out);
+        }
+    }
+
+    /// Goes on with the present round.
+    pub(super) fn drain_queue(&mut self, now: Time, out: &mut Vec<Effect>) {
+        let (mut examined, mut skipped) = (0, 0);
+        self.round.unfinished = false;
+        while let Some(turn) = self.next_unexamined(&mut skipped) {
+            if examined == EXAMINED || skipped >= SKIPPED {
+                self.round.resume = Some(turn);
+                self.round.unfinished = true;
+                out.push(Effect::Again);
+                return;
+            }
+            examined += 1;
+            self.examine(now, turn, out);
+        }
+        self.round.resume = None;
+        self.round.thorough = false;
+        if std::mem::take(&mut self.round.joined) {
+            // Whoever joined meanwhile may stand before the end of this walk.
+            self.round.number += 1;
+            self.round.unfinished = true;
+            out.push(Effect::Again);
+        }
+    }
+
+    /// The next waiter in order that this round has not looked at and that may
+    /// fit. Marks those that cannot as looked at, up to the allowed number.
+    fn next_unexamined(&mut self, skipped: &mut u32) -> Option<Turn> {
+        let largest = self.largest_free();
+        let can_set_aside = self
+            .backends
+            .iter()
+            .any(|b| b.admits() && b.set_aside.is_none());
+        let mut passed = Vec::new();
+        let mut found = None;
+        for turn in self.flows.in_order(self.round.resume) {
+            let waiter = self
+                .queue
+                .get(turn.ticket)
+                .expect("a ticket in a line is in the queue");
+            if waiter.examined == self.round.number {
+                continue;
+            }
+            let overdue = can_set_aside
+                && self
+                    .queue
+                    .bypass_is_over(waiter, self.round.growth, &self.policy.queue);
+            if self.round.thorough
+                || overdue
+                || waiter.demand.prompt_total() <= largest
+                || *skipped >= SKIPPED
+            {
+                found = Some(turn);
+                break;
+            }
+            *skipped += 1;
+            passed.push(turn.ticket);
+        }
+        for ticket in passed {
+            self.mark_examined(ticket);
+        }
+        found
+    }
+
+    /// The most tokens that are free on any one backend.
+    fn largest_free(&self) -> Tokens {
+        let free = self
+            .backends
+            .iter()
+            .filter(|b| b.admits())
+            .filter_map(|backend| {
+                let capacity = backend.capacity?;
+                let held = self.ledger.account(backend.id).held();
+                // Shared blocks a newcomer would not need are not known here: count
+                // everything shared as free, so that nobody is skipped wrongly.
+                let free =
+                    capacity.blocks.saturating_sub(held) + self.ledger.account(backend.id).shared();
+                Some(free.tokens(capacity.block_size))
+            });
+        free.max().unwrap_or(Tokens::ZERO)
+    }
+
+    fn mark_examined(&mut self, ticket: TicketId) {
+        let round = self.round.number;
+        self.queue
+            .get_mut(ticket)
+            .expect("an examined ticket is in the queue")
+            .examined = round;
+    }
+
+    fn examine(&mut self, now: Time, turn: Turn, out: &mut Vec<Effect>) {
+        let ticket = turn.ticket;
+        self.mark_examined(ticket);
+        self.round.resume = Some(turn);
+        match self.find(now, ticket) {
+            Finding::Fits(placement) => {
+                let waiter = self
+                    .drop_waiter(now, ticket)
+                    .expect("an examined ticket is in the queue");
+                let grant = self.take(now, &waiter.demand, waiter.shape, placement, waiter.since);
+                out.push(Effect::Grant { ticket, grant });
+                // The order of service has changed.
+                self.round.resume = None;
+            }
+            Finding::Never(reject) => {
+                self.drop_waiter(now, ticket);
+                self.totals.refused += 1;
+                out.push(Effect::Refuse { ticket, reject });
+                self.round.resume = None;
+            }
+            Finding::NotNow => self.set_aside(now, ticket),
+        }
+    }
+
+    fn find(&self, now: Time, ticket: TicketId) -> Finding {
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("an examined ticket is in the queue");
+        let demand = &waiter.demand;
+        let fleet = self.fleet(now);
+        let asked = Asked {
+            demand,
+            shape: &waiter.shape,
+            ticket: Some(ticket),
+        };
+        let (home, output) = match fleet.prospect(asked) {
+            Prospect::Possible { home, output } => (home, output),
+            Prospect::TooLong { limit } => return Finding::Never(super::too_long(demand, limit)),
+            Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
+            Prospect::Unknown => return Finding::NotNow,
+        };
+        if !self.share_allows(demand.tenant, self.tokens_of(demand, output)) {
+            return Finding::NotNow;
+        }
+        fleet
+            .place(asked, home, output)
+            .map_or(Finding::NotNow, Finding::Fits)
+    }
+
+    /// Keeps the emptiest backend that could ever hold the waiter for it, once
+    /// it has been passed as long as it may be. A tenant over its share waits
+    /// for itself, not for memory, and gets nothing set aside.
+    fn set_aside(&mut self, now: Time, ticket: TicketId) {
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("an examined ticket is in the queue");
+        let over = self.queue.bypass_is_over(waiter, now, &self.policy.queue);
+        let has_one = self
+            .backends
+            .iter()
+            .any(|backend| backend.set_aside == Some(ticket));
+        if !over || has_one || !self.share_allows(waiter.demand.tenant, waiter.tokens) {
+            return;
+        }
+        let could_hold = |backend: &Backend| {
+            let open =
+                backend.set_aside.is_none() && backend.admits() && backend.tier == waiter.home;
+            open && backend.may_serve(&waiter.demand)
+                && backend.could_hold(&waiter.shape, waiter.output)
+        };
+        let free = |backend: &&Backend| {
+            let capacity = backend.capacity.expect("checked by could_hold");
+            let free = capacity
+                .blocks
+                .saturating_sub(self.ledger.account(backend.id).held());
+            (
+                free.tokens(capacity.block_size),
+                std::cmp::Reverse(backend.id),
+            )
+        };
+        let best = self
+            .backends
+            .iter()
+            .filter(|backend| could_hold(backend))
+            .max_by_key(free);
+        let Some(id) = best.map(|backend| backend.id) else {
+            return;
+        };
+        for backend in self.backends.iter_mut().filter(|backend| backend.id == id) {
+            backend.set_aside = Some(ticket);
+        }
+    }
+}

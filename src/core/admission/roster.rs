@@ -1,0 +1,196 @@
+//! Backends coming, going and changing, as the probe and the operator tell it.
+
+use super::{Admission, Effect};
+use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed};
+use crate::core::placement::{Backend, Standing};
+use crate::core::stats::{BackendState, PoolState, TenantState};
+use crate::core::time::Time;
+use crate::core::units::Blocks;
+
+impl Admission {
+    /// A backend joins, on books of its own. A place that was removed and still
+    /// holds leases is taken up again with what is held there.
+    pub fn add_backend(
+        &mut self,
+        now: Time,
+        facts: BackendFacts,
+        out: &mut Vec<Effect>,
+    ) -> BackendId {
+        let removed = |b: &&mut Backend| b.id.slot == facts.slot && b.standing == Standing::Removed;
+        if let Some(backend) = self.backends.iter_mut().find(removed) {
+            let id = backend.id;
+            let capacity = facts.capacity.or(backend.capacity);
+            *backend = Backend {
+                capacity,
+                ..Backend::new(id, facts)
+            };
+            self.recheck(now, out);
+            return id;
+        }
+        let generation = self.next_generation;
+        self.next_generation += 1;
+        let id = BackendId {
+            slot: facts.slot,
+            generation,
+        };
+        self.ledger.open(id);
+        self.backends.push(Backend::new(id, facts));
+        self.recheck(now, out);
+        id
+    }
+
+    /// A backend leaves: nothing new goes there, and its books stay open until
+    /// the last lease on them ends.
+    pub fn remove_backend(&mut self, now: Time, id: BackendId, out: &mut Vec<Effect>) {
+        self.retire(id, Standing::Removed);
+        self.recheck(now, out);
+    }
+
+    /// The engine behind `id` has restarted: its KV is empty, so a new
+    /// generation starts with empty books and the last known capacity, in state
+    /// [`Health::Starting`]. Leases of the old generation end on the old books.
+    pub fn on_restart(&mut self, now: Time, id: BackendId, out: &mut Vec<Effect>) -> BackendId {
+        let Some(old) = self.backend(id).cloned() else {
+            return id;
+        };
+        let facts = BackendFacts {
+            slot: id.slot,
+            tier: old.tier,
+            serves: old.serves,
+            capacity: old.capacity,
+            health: Health::Starting,
+        };
+        self.retire(id, Standing::Restarted);
+        self.add_backend(now, facts, out)
+    }
+
+    /// The capacity of a backend is known, or has changed. If it fell below
+    /// what is in flight, nothing is admitted until it is below.
+    pub fn set_capacity(
+        &mut self,
+        now: Time,
+        id: BackendId,
+        capacity: Capacity,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(backend) = self.backend_mut(id) else {
+            return;
+        };
+        if backend.capacity != Some(capacity) {
+            backend.capacity = Some(capacity);
+            self.recheck(now, out);
+        }
+    }
+
+    /// A backend changes state.
+    pub fn set_health(&mut self, now: Time, id: BackendId, health: Health, out: &mut Vec<Effect>) {
+        let Some(backend) = self.backend_mut(id) else {
+            return;
+        };
+        if backend.health != health {
+            backend.health = health;
+            if !health.admits() {
+                backend.set_aside = None;
+            }
+            self.recheck(now, out);
+        }
+    }
+
+    /// A scrape came in. What the engine uses beyond what our own leases can
+    /// account for belongs to somebody else, and counts until a scrape says
+    /// otherwise or it is stale. A scrape older than the last one is ignored.
+    pub fn on_observed(&mut self, now: Time, id: BackendId, seen: Observed, out: &mut Vec<Effect>) {
+        let Some(backend) = self.backend(id) else {
+            return;
+        };
+        if backend.observed.is_some_and(|last| last.at > seen.at) {
+            return;
+        }
+        let foreign = backend.capacity.map_or(Blocks::ZERO, |capacity| {
+            seen.used
+                .saturating_sub(self.ledger.account(id).in_use(seen.at, &capacity))
+        });
+        let backend = self.backend_mut(id).expect("looked up above");
+        let fell = foreign < backend.foreign;
+        backend.foreign = foreign;
+        backend.observed = Some(seen);
+        if fell {
+            self.start_round(now, out);
+        }
+    }
+
+    /// The pool as plain data.
+    pub fn state(&self, now: Time) -> PoolState {
+        let backends = self.backends.iter().map(|backend| {
+            let account = self.ledger.account(backend.id);
+            BackendState {
+                id: backend.id,
+                tier: backend.tier,
+                health: if backend.is_active() {
+                    backend.health
+                } else {
+                    Health::Draining
+                },
+                capacity: backend.capacity,
+                held: account.held(),
+                foreign: backend.foreign(now, self.policy.observed_for),
+                leases: account.leases(),
+                sequences: account.sequences(),
+                set_aside: backend.set_aside.is_some(),
+                observed: backend.observed,
+            }
+        });
+        let tenants = self.flows.iter().map(|(tenant, flow)| TenantState {
+            tenant,
+            leases: flow.leases,
+            in_flight: flow.in_flight,
+            waiting: u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX),
+            served: flow.served,
+        });
+        PoolState {
+            backends: backends.collect(),
+            queue: self.queue.state(now),
+            tenants: tenants.collect(),
+            totals: self.totals,
+            drain_tokens_per_second: self.drain.rate(now),
+        }
+    }
+
+    pub(super) fn backend(&self, id: BackendId) -> Option<&Backend> {
+        self.backends.iter().find(|backend| backend.id == id)
+    }
+
+    fn backend_mut(&mut self, id: BackendId) -> Option<&mut Backend> {
+        self.backends.iter_mut().find(|backend| backend.id == id)
+    }
+
+    fn retire(&mut self, id: BackendId, standing: Standing) {
+        if let Some(backend) = self.backend_mut(id) {
+            backend.standing = standing;
+            backend.set_aside = None;
+        }
+        self.close_retired(id);
+    }
+
+    /// Forgets a retired backend once nothing is held on its books.
+    pub(super) fn close_retired(&mut self, id: BackendId) {
+        let retired = self.backend(id).is_some_and(|backend| !backend.is_active());
+        if retired && self.ledger.close_if_empty(id) {
+            self.backends.retain(|backend| backend.id != id);
+        }
+    }
+
+    /// When the oldest scrape that holds traffic back stops doing so.
+    pub(super) fn next_staleness(&self, now: Time) -> Option<Time> {
+        let holding = self
+            .backends
+            .iter()
+            .filter(|backend| !backend.foreign.is_zero());
+        let ends =
+            holding.filter_map(|backend| Some(backend.observed?.at + self.policy.observed_for));
+        let just_after = std::time::Duration::from_nanos(1);
+        ends.map(|end| end + just_after)
+            .filter(|&end| end > now)
+            .min()
+    }
+}

@@ -1,0 +1,193 @@
+//! From a demand to KV blocks: what a request takes now, and at most.
+//!
+//! The rules are those of vLLM's KV cache manager (`v1/core/kv_cache_manager.py`):
+//! a sequence of `t` tokens takes `ceil(t / block_size)` blocks, the last sampled
+//! token has no KV yet, and samples of one prompt share its full blocks when
+//! the prefix cache is on. Everything rounds **up**: a footprint is never less
+//! than what the engine will ask for.
+
+use super::backend::{Capacity, PrefixCaching};
+use super::demand::{Demand, Work};
+use super::units::{Blocks, Tokens};
+
+/// The shape of a request's sequences, enough to know its blocks at any age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    prompts: Vec<Tokens>,
+    samples: u64,
+    work: Work,
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// The shape of `demand`.
+    pub fn of(demand: &Demand) -> Self {
+        Self {
+            prompts: demand.prompts.clone(),
+            samples: u64::from(demand.samples.max(1)),
+            work: demand.work,
+        }
+    }
+
+    /// Sequences the engine runs.
+    pub fn sequences(&self) -> u64 {
+        self.samples * self.prompts.len() as u64
+    }
+
+    /// The longest prompt.
+    pub fn longest(&self) -> Tokens {
+        self.prompts.iter().copied().max().unwrap_or(Tokens::ZERO)
+    }
+
+    /// All prompt tokens together.
+    pub fn prompt_total(&self) -> Tokens {
+        self.prompts.iter().copied().sum()
+    }
+
+    /// Blocks held once every sequence has emitted `generated` tokens.
+    ///
+    /// A sequence that has emitted `g ≥ 1` tokens holds KV for `prompt + g − 1`
+    /// of them, plus the engine's lookahead; before the first token it holds
+    /// its prompt. Never past `max_model_len`.
+    pub fn blocks(&self, generated: Tokens, capacity: &Capacity) -> Blocks {
+        self.prompts
+            .iter()
+            .map(|&prompt| self.prompt_blocks(prompt, generated, capacity))
+            .sum()
+    }
+
+    fn prompt_blocks(&self, prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
+        let size = capacity.block_size;
+        let tokens = match self.work {
+            Work::Pool => prompt,
+            Work::Generate => {
+                let grown = generated.saturating_sub(Tokens::new(1)) + capacity.lookahead;
+                (prompt + grown).min(capacity.max_model_len.max(prompt))
+            }
+        };
+        let own = tokens.blocks_up(size);
+        if self.samples == 1 {
+            return own;
+        }
+        match capacity.prefix_caching {
+            PrefixCaching::PerSequence => own * self.samples,
+            PrefixCaching::Shared => {
+                let shared = prompt.blocks_down(size);
+                shared + (own - shared) * self.samples
+            }
+        }
+    }
+
+    /// The largest output per sequence that still fits an empty backend, or
+    /// `None` where not even one token does.
+    pub fn largest_output(&self, capacity: &Capacity) -> Option<Tokens> {
+        let room = capacity.context_limit().checked_sub(self.longest())?;
+        if self.work == Work::Pool {
+            return (self.blocks(Tokens::ZERO, capacity) <= capacity.blocks)
+                .then_some(Tokens::ZERO);
+        }
+        let fits = |output: u64| self.blocks(Tokens::new(output), capacity) <= capacity.blocks;
+        if room.is_zero() || !fits(1) {
+            return None;
+        }
+        if fits(room.get()) {
+            return Some(room);
+        }
+        // Blocks never fall as the output grows, so the edge can be bisected.
+        let (mut fitting, mut failing) = (1, room.get());
+        while failing - fitting > 1 {
+            let middle = fitting + (failing - fitting) / 2;
+            if fits(middle) {
+                fitting = middle
+            } else {
+                failing = middle
+            }
+        }
+        Some(Tokens::new(fitting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::backend::CapacitySource;
+    use crate::core::units::BlockSize;
+
+    fn capacity(blocks: u64) -> Capacity {
+        Capacity {
+            blocks: Blocks::new(blocks),
+            block_size: BlockSize::new(16).expect("not zero"),
+            max_model_len: Tokens::new(8192),
+            max_num_seqs: None,
+            lookahead: Tokens::ZERO,
+            prefix_caching: PrefixCaching::Shared,
+            source: CapacitySource::Configured,
+        }
+    }
+
+    fn shape(prompts: &[u64], samples: u64) -> Shape {
+        Shape {
+            prompts: prompts.iter().map(|&p| Tokens::new(p)).collect(),
+            samples,
+            work: Work::Generate,
+        }
+    }
+
+    #[test]
+    fn the_last_token_needs_no_slot() {
+        assert_eq!(
+            shape(&[16], 1).blocks(Tokens::new(1), &capacity(100)),
+            Blocks::new(1)
+        );
+        assert_eq!(
+            shape(&[16], 1).blocks(Tokens::new(2), &capacity(100)),
+            Blocks::new(2)
+        );
+        assert_eq!(
+            shape(&[1500], 1).blocks(Tokens::new(1500), &capacity(999)),
+            Blocks::new(188)
+        );
+    }
+
+    #[test]
+    fn samples_share_full_prompt_blocks_only_when_the_prefix_cache_is_on() {
+        let eight = shape(&[100], 8);
+        // 6 full prompt blocks once, then 8 × (ceil(1099 / 16) − 6).
+        assert_eq!(
+            eight.blocks(Tokens::new(1000), &capacity(999)),
+            Blocks::new(6 + 8 * 63)
+        );
+        let apart = Capacity {
+            prefix_caching: PrefixCaching::PerSequence,
+            ..capacity(999)
+        };
+        assert_eq!(eight.blocks(Tokens::new(1000), &apart), Blocks::new(8 * 69));
+    }
+
+    #[test]
+    fn every_prompt_of_a_list_is_charged() {
+        assert_eq!(
+            shape(&[16, 17, 1], 2).blocks(Tokens::new(1), &capacity(99)),
+            Blocks::new(1 + 3 + 2)
+        );
+    }
+
+    #[test]
+    fn the_largest_output_is_bounded_by_the_window_and_by_the_pool() {
+        assert_eq!(
+            shape(&[8000], 1).largest_output(&capacity(1000)),
+            Some(Tokens::new(192))
+        );
+        assert_eq!(
+            shape(&[100], 1).largest_output(&capacity(10)),
+            Some(Tokens::new(60))
+        );
+        assert_eq!(shape(&[160], 1).largest_output(&capacity(10)), None);
+        assert_eq!(shape(&[9000], 1).largest_output(&capacity(1000)), None);
+        // Two samples: one shared block, so 9 blocks are left for two tails.
+        let two = shape(&[16], 2).largest_output(&capacity(9)).expect("fits");
+        assert_eq!(two, Tokens::new(65));
+        assert!(shape(&[16], 2).blocks(two, &capacity(9)) <= Blocks::new(9));
+    }
+}

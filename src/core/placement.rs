@@ -1,0 +1,513 @@
+//! Where a request may go: tiers, live fit, and the choice between backends.
+//!
+//! Three questions, in this order. Could anything *ever* hold it, at configured
+//! or last known capacity, up or not? Which tier is its *home*? Which backend
+//! can take it *now* without passing its limit? Live fit decides, never a fixed
+//! length. Nothing is changed here.
+
+use super::backend::{
+    BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, TierSet,
+};
+use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
+use super::footprint::Shape;
+use super::forecast::{KnownBounds, LengthModel, Runner, peak};
+use super::ledger::{Account, Ledger};
+use super::queue::TicketId;
+use super::time::Time;
+use super::units::{Blocks, Tokens};
+use std::time::Duration;
+
+/// How much is reserved for a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reservation {
+    /// Prompt and output bound from the start: the engine never preempts, and
+    /// memory that a request does not come to use stays idle.
+    Strict,
+    /// What a request holds now, admitted only if the future peak stays within
+    /// the planned share of the pool.
+    Forecast(ForecastPolicy),
+}
+
+/// Settings of [`Reservation::Forecast`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ForecastPolicy {
+    /// Output expected of a request that sets no limit.
+    pub open_output: Tokens,
+    /// Share of a pool that may be planned, 0.5 to 1. The rest takes up what
+    /// the forecast cannot see: tokens on their way, uneven steps.
+    pub margin: f64,
+}
+
+/// Settings of the tiers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierPolicy {
+    /// A request is long when it would fill more than this share of the
+    /// smallest tier's pool.
+    pub long_share: f64,
+    /// Share of a larger tier that short traffic must leave free.
+    pub free_reserve: f64,
+    /// Whether long requests may use the standard tier at all.
+    pub long_on_standard: LongOnStandard,
+}
+
+/// What long-document traffic may do when no larger tier is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongOnStandard {
+    /// It waits or is refused.
+    Never,
+    /// It uses the standard tier.
+    WhenNothingLarger,
+}
+
+/// A backend as placement sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Backend {
+    pub(super) id: BackendId,
+    pub(super) tier: Tier,
+    pub(super) serves: Vec<ServedId>,
+    pub(super) capacity: Option<Capacity>,
+    pub(super) health: Health,
+    pub(super) observed: Option<Observed>,
+    /// Blocks used by traffic that is not ours, by the last scrape.
+    pub(super) foreign: Blocks,
+    pub(super) standing: Standing,
+    /// Its free blocks are kept for this waiter.
+    pub(super) set_aside: Option<TicketId>,
+}
+
+/// Whether a backend takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Active,
+    /// Taken out by the operator: kept until its leases end, and taken up again
+    /// with its books if the same place is added before that.
+    Removed,
+    /// Its engine restarted: kept until its leases end; their KV is gone.
+    Restarted,
+}
+
+/// A place found for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Where.
+    pub backend: BackendId,
+    /// The tier there.
+    pub tier: Tier,
+    /// Blocks to take now.
+    pub blocks: Blocks,
+    /// Output bound per sequence to write into the request, where it is not as sent.
+    pub output: OutputLimit,
+}
+
+/// What can be said of a request before asking whether it fits now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prospect {
+    /// Something can hold it: its home tier, and its output after clamping.
+    Possible { home: Tier, output: OutputLimit },
+    /// Nothing known can, but a backend of unknown capacity might.
+    Unknown,
+    /// Nothing can, ever; the largest context that could be served.
+    TooLong { limit: Tokens },
+    /// No backend serves this model to this tenant.
+    Nowhere,
+}
+
+/// A request under examination.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) demand: &'a Demand,
+    pub(super) shape: &'a Shape,
+    /// Its ticket, once it waits.
+    pub(super) ticket: Option<TicketId>,
+}
+
+/// The pool as placement sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Fleet<'a> {
+    pub(super) backends: &'a [Backend],
+    pub(super) ledger: &'a Ledger,
+    pub(super) reservation: &'a Reservation,
+    pub(super) tiers: &'a TierPolicy,
+    /// Waiters by home tier.
+    pub(super) waiting: [u32; Tier::ALL.len()],
+    /// How long the queue ahead is expected to take, where known.
+    pub(super) wait: Option<Duration>,
+    /// Scrapes older than this say nothing.
+    pub(super) observed_for: Duration,
+    pub(super) now: Time,
+}
+
+// === impl Backend ===
+
+impl Backend {
+    pub(super) fn new(id: BackendId, facts: BackendFacts) -> Self {
+        Self {
+            id,
+            tier: facts.tier,
+            serves: facts.serves,
+            capacity: facts.capacity,
+            health: facts.health,
+            observed: None,
+            foreign: Blocks::ZERO,
+            standing: Standing::Active,
+            set_aside: None,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.standing == Standing::Active
+    }
+
+    /// Whether new work may be sent there now.
+    pub(super) fn admits(&self) -> bool {
+        self.is_active() && self.health.admits()
+    }
+
+    /// Whether the model, the tenant and the request allow this backend.
+    pub(super) fn may_serve(&self, demand: &Demand) -> bool {
+        let offload = self.tier != Tier::Offload || demand.offload != OffloadRule::Never;
+        self.is_active()
+            && offload
+            && demand.tiers.contains(self.tier)
+            && self.serves.contains(&demand.served)
+    }
+
+    /// Whether the whole request fits this backend when it is empty.
+    pub(super) fn could_hold(&self, shape: &Shape, output: OutputLimit) -> bool {
+        let room = self
+            .capacity
+            .as_ref()
+            .and_then(|capacity| shape.largest_output(capacity));
+        match output {
+            OutputLimit::Asked(bound) => room.is_some_and(|room| bound <= room),
+            OutputLimit::Open { .. } => room.is_some(),
+        }
+    }
+
+    /// Foreign blocks by a scrape that is still fresh; zero otherwise, since a
+    /// stale scrape must not hold traffic back.
+    pub(super) fn foreign(&self, now: Time, observed_for: Duration) -> Blocks {
+        let fresh = self
+            .observed
+            .is_some_and(|seen| now - seen.at <= observed_for);
+        if fresh { self.foreign } else { Blocks::ZERO }
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    /// Output tokens expected of one sequence: for shares, charges and length.
+    pub(super) fn expected_output(&self, output: OutputLimit) -> Tokens {
+        let open = match self {
+            Self::Strict => ForecastPolicy::STRICT_OPEN_OUTPUT,
+            Self::Forecast(policy) => policy.open_output,
+        };
+        match output {
+            OutputLimit::Asked(bound) => bound,
+            OutputLimit::Open { at_most } => at_most.unwrap_or(open).min(open),
+        }
+    }
+}
+
+impl ForecastPolicy {
+    /// What strict charges a tenant for an output nobody bounded.
+    const STRICT_OPEN_OUTPUT: Tokens = Tokens::new(1024);
+}
+
+// === impl Fleet ===
+
+impl Fleet<'_> {
+    /// Whether and where `asked` could ever be served.
+    pub(super) fn prospect(&self, asked: Asked<'_>) -> Prospect {
+        let mut possible = TierSet::NONE;
+        let (mut some, mut unknown, mut limit) = (false, false, Tokens::ZERO);
+        let mut clamp: Option<(Tier, Tokens)> = None;
+        for backend in self
+            .backends
+            .iter()
+            .filter(|backend| backend.may_serve(asked.demand))
+        {
+            some = true;
+            let Some(capacity) = &backend.capacity else {
+                unknown = true;
+                continue;
+            };
+            limit = limit.max(capacity.context_limit());
+            let Some(room) = asked.shape.largest_output(capacity) else {
+                continue;
+            };
+            match asked.demand.output {
+                OutputLimit::Asked(bound) if bound > room => {
+                    let clampable =
+                        asked.demand.work == Work::Generate && bound <= capacity.max_model_len;
+                    clamp = clamp.max(clampable.then_some((backend.tier, room)));
+                }
+                _ => possible = possible.with(backend.tier),
+            }
+        }
+        if !possible.is_empty() {
+            return Prospect::Possible {
+                home: self.home(asked, possible),
+                output: asked.demand.output,
+            };
+        }
+        match (clamp, some) {
+            (Some((home, room)), _) if !unknown => Prospect::Possible {
+                home,
+                output: OutputLimit::Asked(room),
+            },
+            _ if unknown => Prospect::Unknown,
+            (_, true) => Prospect::TooLong { limit },
+            (_, false) => Prospect::Nowhere,
+        }
+    }
+
+    /// The smallest tier that can hold it; for long documents the large one.
+    fn home(&self, asked: Asked<'_>, possible: TierSet) -> Tier {
+        if possible.contains(Tier::Large) && self.is_long(asked) {
+            return Tier::Large;
+        }
+        let mut tiers = Tier::ALL
+            .into_iter()
+            .filter(|&tier| possible.contains(tier));
+        tiers
+            .next()
+            .expect("a possible request has a possible tier")
+    }
+
+    fn is_long(&self, asked: Asked<'_>) -> bool {
+        if asked.demand.length == Length::Long {
+            return true;
+        }
+        let smallest = self
+            .backends
+            .iter()
+            .filter(|b| b.is_active() && b.capacity.is_some())
+            .map(|b| b.tier)
+            .min();
+        let pools = self
+            .backends
+            .iter()
+            .filter(|b| b.is_active() && Some(b.tier) == smallest);
+        let pool = pools
+            .filter_map(|b| b.capacity.map(|capacity| capacity.pool()))
+            .max();
+        let expected =
+            self.reservation.expected_output(asked.demand.output) * asked.shape.sequences();
+        pool.is_some_and(|pool| {
+            asked.shape.prompt_total() + expected > pool.share(self.tiers.long_share)
+        })
+    }
+
+    /// Whether a backend that is up could hold it in a tier that is open to it:
+    /// if not, waiting is for a backend to come back, not for memory.
+    pub(super) fn is_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
+        self.backends.iter().any(|backend| {
+            let reachable = match backend.tier {
+                tier if tier == home => true,
+                Tier::Standard => self.tier_is_open(asked.demand, home, Tier::Standard),
+                Tier::Large => home < Tier::Large,
+                Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
+            };
+            reachable
+                && backend.admits()
+                && backend.may_serve(asked.demand)
+                && backend.could_hold(asked.shape, output)
+        })
+    }
+
+    /// The best backend that can take `asked` now, or `None`.
+    pub(super) fn place(
+        &self,
+        asked: Asked<'_>,
+        home: Tier,
+        output: OutputLimit,
+    ) -> Option<Placement> {
+        let tiers =
+            std::iter::once(home).chain(Tier::ALL.into_iter().filter(move |&tier| tier != home));
+        tiers
+            .filter(|&tier| self.tier_is_open(asked.demand, home, tier))
+            .find_map(|tier| {
+                let backends = self
+                    .backends
+                    .iter()
+                    .filter(|b| b.tier == tier && self.is_usable(b, asked));
+                let fits = backends.filter_map(|backend| {
+                    let placement = self.fits(backend, asked, output)?;
+                    let lending = tier > home;
+                    (!lending || self.keeps_reserve(backend, placement.blocks))
+                        .then_some((backend, placement))
+                });
+                fits.min_by_key(|(backend, placement)| self.load_after(backend, placement))
+                    .map(|(_, p)| p)
+            })
+    }
+
+    fn is_usable(&self, backend: &Backend, asked: Asked<'_>) -> bool {
+        let free_for_us = backend
+            .set_aside
+            .is_none_or(|ticket| asked.ticket == Some(ticket));
+        backend.admits() && free_for_us && backend.may_serve(asked.demand)
+    }
+
+    /// Whether traffic at home in `home` may use `tier` at all now.
+    fn tier_is_open(&self, demand: &Demand, home: Tier, tier: Tier) -> bool {
+        match tier {
+            _ if tier == home => true,
+            Tier::Standard => {
+                let larger_up = self
+                    .backends
+                    .iter()
+                    .any(|b| b.tier == Tier::Large && b.admits() && b.may_serve(demand));
+                home == Tier::Large
+                    && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
+                    && !larger_up
+            }
+            Tier::Large => home < tier && self.waiting[tier as usize] == 0,
+            Tier::Offload => {
+                demand.offload == OffloadRule::WhenFaster && self.wait.is_some_and(|w| !w.is_zero())
+            }
+        }
+    }
+
+    fn keeps_reserve(&self, backend: &Backend, taken: Blocks) -> bool {
+        let capacity = backend
+            .capacity
+            .as_ref()
+            .expect("only backends of known capacity fit");
+        let used = self.ledger.account(backend.id).held()
+            + backend.foreign(self.now, self.observed_for)
+            + taken;
+        // The reserve is rounded up: what is kept free is never less than asked.
+        let reserve = capacity.blocks - capacity.blocks.share(1.0 - self.tiers.free_reserve);
+        used + reserve <= capacity.blocks
+    }
+
+    /// Ordering key: healthy before degraded, then emptiest after admission,
+    /// then fewest sequences, then slot. Load is in per mille of the pool.
+    fn load_after(&self, backend: &Backend, placement: &Placement) -> (bool, u64, u64, u32) {
+        let capacity = backend
+            .capacity
+            .as_ref()
+            .expect("only backends of known capacity fit");
+        let account = self.ledger.account(backend.id);
+        let used = account.held() + backend.foreign(self.now, self.observed_for) + placement.blocks;
+        let load = used.get().saturating_mul(1000) / capacity.blocks.get().max(1);
+        (
+            backend.health == Health::Degraded,
+            load,
+            account.sequences(),
+            backend.id.slot,
+        )
+    }
+
+    /// What `asked` would take on `backend`, if that stays within its limits.
+    pub(super) fn fits(
+        &self,
+        backend: &Backend,
+        asked: Asked<'_>,
+        output: OutputLimit,
+    ) -> Option<Placement> {
+        let capacity = backend.capacity.as_ref()?;
+        let account = self.ledger.account(backend.id);
+        let sequences = account.sequences() + asked.shape.sequences();
+        let has_seats = account.leases() == 0
+            || capacity
+                .max_num_seqs
+                .is_none_or(|seats| sequences <= u64::from(seats));
+        if !has_seats || !backend.could_hold(asked.shape, output) {
+            return None;
+        }
+        let foreign = backend.foreign(self.now, self.observed_for);
+        let place = |blocks, output| Placement {
+            backend: backend.id,
+            tier: backend.tier,
+            blocks,
+            output,
+        };
+        match self.reservation {
+            Reservation::Strict => {
+                let room = asked.shape.largest_output(capacity)?;
+                let bound = match output {
+                    OutputLimit::Asked(bound) => bound,
+                    OutputLimit::Open { at_most } => at_most.unwrap_or(room).min(room),
+                };
+                let blocks = asked.shape.blocks(bound, capacity);
+                let fresh = blocks - account.pinned(&asked.demand.prefix);
+                let fits = account.held() + foreign + fresh <= capacity.blocks;
+                fits.then(|| place(blocks, OutputLimit::Asked(bound)))
+            }
+            Reservation::Forecast(policy) => {
+                let blocks = forecast_fit(
+                    policy,
+                    asked,
+                    Site {
+                        account,
+                        capacity,
+                        foreign,
+                    },
+                    output,
+                )?;
+                Some(place(blocks, output))
+            }
+        }
+    }
+}
+
+/// A backend's books and size, for the forecast.
+struct Site<'a> {
+    account: &'a Account,
+    capacity: &'a Capacity,
+    foreign: Blocks,
+}
+
+/// Blocks to take now under the forecast, if the future peak stays within plan.
+fn forecast_fit(
+    policy: &ForecastPolicy,
+    asked: Asked<'_>,
+    site: Site<'_>,
+    output: OutputLimit,
+) -> Option<Blocks> {
+    let lengths = KnownBounds::new(policy.open_output);
+    let Site {
+        account,
+        capacity,
+        foreign,
+    } = site;
+    let alone = account.leases() == 0 && foreign.is_zero();
+    // An empty backend takes whatever fits it: waiting would bring nothing.
+    let limit = if alone {
+        capacity.blocks
+    } else {
+        capacity.blocks.share(policy.margin)
+    };
+    let room = asked.shape.largest_output(capacity)?;
+    let remaining = lengths
+        .remaining(output, Tokens::ZERO)
+        .min(room.max(Tokens::new(1)));
+    let full = asked.shape.blocks(remaining, capacity);
+    let start = asked
+        .shape
+        .blocks(Tokens::ZERO, capacity)
+        .max(asked.shape.blocks(Tokens::new(1), capacity));
+    let seen = asked.demand.progress == Progress::Streamed && asked.demand.work == Work::Generate;
+    let now = if seen { start } else { full };
+    let pinned = account.pinned(&asked.demand.prefix);
+    if account.held() + foreign + now - pinned > limit {
+        return None;
+    }
+    let (mut runners, mut fixed) = account.outlook(&lengths);
+    fixed += foreign;
+    if seen {
+        runners.push(Runner {
+            shape: asked.shape,
+            generated: Tokens::ZERO,
+            remaining,
+        });
+    } else {
+        fixed += now;
+    }
+    let fixed = fixed.saturating_sub(pinned); // pinned blocks of the newcomer are counted by their first holder
+    (peak(&mut runners, fixed, capacity, limit) <= limit).then_some(now)
+}

@@ -1,0 +1,154 @@
+//! The waiting line: bounded in requests and in tokens, left in O(log n).
+//!
+//! It keeps who waits, until when, and since when; whose turn it is belongs to
+//! [`fairness`](super::fairness), and who fits to [`placement`](super::placement).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::backend::Tier;
+use super::demand::{Demand, OutputLimit};
+use super::footprint::Shape;
+use super::stats::QueueState;
+use super::time::Time;
+use super::units::Tokens;
+
+/// A place in the line. Numbers are given out in order of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TicketId(pub(super) u64);
+
+/// Bounds of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePolicy {
+    /// Requests that may wait. Too small refuses what a short burst would
+    /// have drained; too large lets clients wait for answers they gave up on.
+    pub max_requests: u32,
+    /// Tokens, prompt and expected output, that may wait.
+    pub max_tokens: Tokens,
+    /// How long others may pass a request that does not fit; after that its
+    /// blocks are set aside.
+    pub max_bypass: Duration,
+}
+
+/// A request that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Waiter {
+    pub(super) demand: Demand,
+    pub(super) shape: Shape,
+    /// Its output bound, after clamping.
+    pub(super) output: OutputLimit,
+    /// Tokens it asks for: prompt and expected output.
+    pub(super) tokens: Tokens,
+    /// The tier it belongs to.
+    pub(super) home: Tier,
+    pub(super) since: Time,
+    /// The round of the drain that has looked at it last.
+    pub(super) examined: u64,
+}
+
+/// The line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    waiters: BTreeMap<TicketId, Waiter>,
+    deadlines: BTreeSet<(Time, TicketId)>,
+    /// When each waiter that may still be passed has waited its bound.
+    bypass_ends: BTreeSet<(Time, TicketId)>,
+    by_home: [u32; Tier::ALL.len()],
+    tokens: Tokens,
+    next: u64,
+}
+
+// === impl TicketId ===
+
+impl TicketId {
+    pub(super) const FIRST: Self = Self(0);
+}
+
+// === impl Queue ===
+
+impl Queue {
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.waiters.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    /// Waiters whose home is `tier`.
+    pub(super) fn of_home(&self, tier: Tier) -> u32 {
+        self.by_home[tier as usize]
+    }
+
+    pub(super) fn get(&self, ticket: TicketId) -> Option<&Waiter> {
+        self.waiters.get(&ticket)
+    }
+
+    pub(super) fn get_mut(&mut self, ticket: TicketId) -> Option<&mut Waiter> {
+        self.waiters.get_mut(&ticket)
+    }
+
+    pub(super) fn push(&mut self, waiter: Waiter, policy: &QueuePolicy) -> TicketId {
+        let ticket = TicketId(self.next);
+        self.next += 1;
+        self.tokens += waiter.tokens;
+        self.by_home[waiter.home as usize] += 1;
+        self.deadlines.insert((waiter.demand.deadline, ticket));
+        self.bypass_ends
+            .insert((waiter.since + policy.max_bypass, ticket));
+        self.waiters.insert(ticket, waiter);
+        ticket
+    }
+
+    /// Takes a waiter out; O(log n). `None` if it is not in the line any more.
+    pub(super) fn remove(&mut self, ticket: TicketId, policy: &QueuePolicy) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&ticket)?;
+        self.tokens -= waiter.tokens;
+        self.by_home[waiter.home as usize] -= 1;
+        self.deadlines.remove(&(waiter.demand.deadline, ticket));
+        self.bypass_ends
+            .remove(&(waiter.since + policy.max_bypass, ticket));
+        Some(waiter)
+    }
+
+    /// The next waiter whose deadline is `now` or earlier.
+    pub(super) fn expired(&self, now: Time) -> Option<TicketId> {
+        self.deadlines
+            .first()
+            .filter(|&&(deadline, _)| deadline <= now)
+            .map(|&(_, ticket)| ticket)
+    }
+
+    /// Whether `ticket` has been passed as long as it may be.
+    pub(super) fn bypass_is_over(&self, waiter: &Waiter, now: Time, policy: &QueuePolicy) -> bool {
+        waiter.since + policy.max_bypass <= now
+    }
+
+    /// The next instant after `now` at which a deadline or a bypass ends.
+    pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
+        let deadline = self.deadlines.first().map(|&(at, _)| at);
+        let bypass = self
+            .bypass_ends
+            .range((now, TicketId(u64::MAX))..)
+            .next()
+            .map(|&(at, _)| at);
+        deadline.into_iter().chain(bypass).min()
+    }
+
+    pub(super) fn state(&self, now: Time) -> QueueState {
+        let oldest = self
+            .waiters
+            .values()
+            .next()
+            .map_or(Duration::ZERO, |waiter| now - waiter.since);
+        QueueState {
+            requests: self.len(),
+            tokens: self.tokens,
+            oldest,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What a pool looks like at one moment, as plain data for people and tests.
+
+use std::time::Duration;
+
+use super::backend::{BackendId, Capacity, Health, Observed, Tier};
+use super::demand::TenantId;
+use super::units::{Blocks, Tokens};
+
+/// One pool: its backends, its queue, its tenants and what it has counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolState {
+    /// Live backends, and removed ones that still have leases.
+    pub backends: Vec<BackendState>,
+    /// What waits.
+    pub queue: QueueState,
+    /// Tenants that have been seen.
+    pub tenants: Vec<TenantState>,
+    /// Totals since the pool was made.
+    pub totals: Totals,
+    /// Tokens of KV given back per second, lately; `None` until something was.
+    pub drain_tokens_per_second: Option<f64>,
+}
+
+/// One backend's books.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BackendState {
+    /// Identity.
+    pub id: BackendId,
+    /// Context class.
+    pub tier: Tier,
+    /// State; a retired backend is [`Health::Draining`].
+    pub health: Health,
+    /// Capacity, once known.
+    pub capacity: Option<Capacity>,
+    /// Blocks held by live leases and the prefixes they share.
+    pub held: Blocks,
+    /// Blocks that somebody else uses, by the last fresh scrape.
+    pub foreign: Blocks,
+    /// Live leases.
+    pub leases: u32,
+    /// Sequences of live leases.
+    pub sequences: u64,
+    /// The waiter these blocks are being set aside for, if any.
+    pub set_aside: bool,
+    /// The last scrape.
+    pub observed: Option<Observed>,
+}
+
+/// The waiting line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueState {
+    /// Requests that wait.
+    pub requests: u32,
+    /// Tokens they ask for, prompts and expected output.
+    pub tokens: Tokens,
+    /// How long the longest-waiting request has waited.
+    pub oldest: Duration,
+}
+
+/// One tenant's share of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantState {
+    /// Which tenant.
+    pub tenant: TenantId,
+    /// Requests in flight.
+    pub leases: u32,
+    /// Tokens charged to its in-flight share.
+    pub in_flight: Tokens,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// Tokens served since the pool was made, prompt and output.
+    pub served: Tokens,
+}
+
+/// Totals that only grow. Always `received = admitted + waiting + refused +
+/// expired + left`, and `admitted = finished + failed + cancelled + in flight`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests that asked.
+    pub received: u64,
+    /// Requests that got a lease, at once or after waiting.
+    pub admitted: u64,
+    /// Requests refused on arrival, or dropped from the queue for want of a backend.
+    pub refused: u64,
+    /// Requests that waited until their deadline.
+    pub expired: u64,
+    /// Requests whose client left while they waited.
+    pub left: u64,
+    /// Leases that ended with an answer.
+    pub finished: u64,
+    /// Leases that ended with an engine's failure.
+    pub failed: u64,
+    /// Leases whose client left.
+    pub cancelled: u64,
+}
+
+// === impl PoolState ===
+
+impl PoolState {
+    /// Whether nothing is held and nothing waits.
+    pub fn is_idle(&self) -> bool {
+        let quiet = |backend: &BackendState| backend.held.is_zero() && backend.leases == 0;
+        self.queue.requests == 0
+            && self.backends.iter().all(quiet)
+            && self
+                .tenants
+                .iter()
+                .all(|tenant| tenant.leases == 0 && tenant.in_flight.is_zero())
+    }
+}
