@@ -173,7 +173,12 @@ impl Ledger {
 
     /// Whether every balance equals the sum of its leases.
     pub(super) fn audit(&self) -> bool {
-        self.accounts.iter().all(|(backend, account)| {
+        let leases: usize = self
+            .accounts
+            .values()
+            .map(|account| account.leases.len())
+            .sum();
+        let right = |(backend, account): (&BackendId, &Account)| {
             let own = account
                 .leases
                 .values()
@@ -184,18 +189,14 @@ impl Ledger {
                 .values()
                 .map(|entry| entry.shape.sequences())
                 .sum();
-            account.held == own + Blocks::new(account.pins.len() as u64)
+            account.held == own + account.shared()
                 && account.sequences == sequences
                 && account
                     .leases
                     .keys()
                     .all(|lease| self.homes.get(lease) == Some(backend))
-        }) && self.homes.len()
-            == self
-                .accounts
-                .values()
-                .map(|account| account.leases.len())
-                .sum()
+        };
+        self.homes.len() == leases && self.accounts.iter().all(right)
     }
 }
 
