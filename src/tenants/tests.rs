@@ -12,13 +12,14 @@ fn digest(key: &str) -> KeyDigest {
 }
 
 fn two_tenants() -> Config {
-    let mut config = Config::default();
-    config.tenants = ["acme", "zeta"]
-        .map(|name| Tenant {
-            keys: vec![digest(&format!("key-of-{name}"))],
-            ..Tenant::new(name)
-        })
-        .to_vec();
+    let tenants = ["acme", "zeta"].map(|name| Tenant {
+        keys: vec![digest(&format!("key-of-{name}"))],
+        ..Tenant::new(name)
+    });
+    let mut config = Config {
+        tenants: tenants.to_vec(),
+        ..Config::default()
+    };
     config.auth.max_failed_keys = 3;
     config
 }
