@@ -1,1 +1,64 @@
-//! Floor 3: metrics, the access log.
+//! What operators see: metrics, the access log, diagnostics.
+//!
+//! Decides names, labels and schemas. Never holds up a request: counters are
+//! atomics, log lines are written by a thread of their own and dropped, counted,
+//! when it cannot keep up. Never sees prompt text or secrets. Invariant: every
+//! label takes values from a bounded set that no client can extend.
+
+mod access;
+mod diagnostics;
+mod labels;
+mod metric;
+mod metrics;
+mod record;
+
+use std::io;
+use std::sync::Arc;
+
+use crate::config::Config;
+
+pub use access::AccessWriter;
+pub use diagnostics::{DiagnosticsError, start_diagnostics};
+pub use metric::{Kind, Metric, Spec};
+pub use metrics::{Loss, Metrics, UpstreamFailure};
+pub use record::{AccessRecord, Class, Finish};
+
+/// Metrics and access log of one gateway.
+#[derive(Debug)]
+pub struct Telemetry {
+    metrics: Arc<Metrics>,
+    access: Option<AccessWriter>,
+}
+
+// === impl Telemetry ===
+
+impl Telemetry {
+    /// Registers the metrics and opens the access log.
+    ///
+    /// # Errors
+    ///
+    /// The access log's file cannot be opened or its thread not started.
+    pub fn start(config: &Config) -> io::Result<Self> {
+        let metrics = Arc::new(Metrics::new(config.log.metric_tenants));
+        metrics.know(config);
+        let access = AccessWriter::start(&config.log, Arc::clone(&metrics))?;
+        Ok(Self { metrics, access })
+    }
+
+    /// The metrics, for what is counted outside of a request's end.
+    pub const fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Books the end of a request: every metric its record feeds, and its line
+    /// in the access log. Never blocks.
+    pub fn finished(&self, record: AccessRecord) {
+        self.metrics.finished(&record);
+        if let Some(access) = &self.access {
+            access.write(record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+//! Every metric there is: name, help, kind, labels, in one place.
+//!
+//! Units end the name: `_seconds`, `_tokens`, `_bytes`; counters end in `_total`.
+
+/// A metric of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "each variant's help text is its documentation")]
+pub enum Metric {
+    RequestsStarted,
+    Requests,
+    PromptTokens,
+    AdmittedTokens,
+    GeneratedTokens,
+    EstimatedCounts,
+    CountMismatches,
+    QueueWait,
+    FirstToken,
+    Duration,
+    UpstreamFailures,
+    EnginePreemptions,
+    ScrapesFailed,
+    AccessRecordsLost,
+    WaitingRequests,
+    WaitingTokens,
+    OldestWait,
+    InFlightRequests,
+    KvCapacity,
+    KvCapacitySource,
+    KvHeld,
+    KvForeign,
+    KvDrift,
+    MetricsAge,
+    BackendState,
+    BodyBytes,
+    BuildInfo,
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Set when `/metrics` is read.
+    Gauge,
+    /// Durations in seconds, in the buckets of [`Spec::buckets`].
+    Histogram,
+}
+
+/// What Prometheus and people are told about a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Name, beginning with `tidegate_`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// How it behaves.
+    pub kind: Kind,
+    /// Its label names.
+    pub labels: &'static [&'static str],
+}
+
+/// From a prefill of one step to a document that waited minutes.
+const SECONDS: [f64; 16] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
+];
+
+const POOL: &[&str] = &["model"];
+const BACKEND: &[&str] = &["model", "backend", "tier"];
+const TRAFFIC: &[&str] = &["model", "tenant"];
+const TIERED: &[&str] = &["model", "tier"];
+
+// === impl Metric ===
+
+impl Metric {
+    /// All metrics, in the order of the documentation.
+    pub const ALL: [Self; 27] = [
+        Self::RequestsStarted,
+        Self::Requests,
+        Self::PromptTokens,
+        Self::AdmittedTokens,
+        Self::GeneratedTokens,
+        Self::EstimatedCounts,
+        Self::CountMismatches,
+        Self::QueueWait,
+        Self::FirstToken,
+        Self::Duration,
+        Self::UpstreamFailures,
+        Self::EnginePreemptions,
+        Self::ScrapesFailed,
+        Self::AccessRecordsLost,
+        Self::WaitingRequests,
+        Self::WaitingTokens,
+        Self::OldestWait,
+        Self::InFlightRequests,
+        Self::KvCapacity,
+        Self::KvCapacitySource,
+        Self::KvHeld,
+        Self::KvForeign,
+        Self::KvDrift,
+        Self::MetricsAge,
+        Self::BackendState,
+        Self::BodyBytes,
+        Self::BuildInfo,
+    ];
+
+    /// Its description.
+    pub const fn spec(self) -> Spec {
+        match self {
+            Self::RequestsStarted => counter(
+                "tidegate_requests_started_total",
+                "Requests whose headers arrived; less tidegate_requests_total, those under way.",
+                &["route"],
+            ),
+            Self::Requests => counter(
+                "tidegate_requests_total",
+                "Requests that ended, by status sent and reason of refusal or failure.",
+                &["route", "status", "reason"],
+            ),
+            Self::PromptTokens => counter(
+                "tidegate_prompt_tokens_total",
+                "Prompt tokens counted, of admitted and refused requests.",
+                TRAFFIC,
+            ),
+            Self::AdmittedTokens => counter(
+                "tidegate_admitted_prompt_tokens_total",
+                "Prompt tokens of requests sent to a backend.",
+                TRAFFIC,
+            ),
+            Self::GeneratedTokens => counter(
+                "tidegate_generated_tokens_total",
+                "Output tokens that backends generated, by their usage or the stream's events.",
+                TRAFFIC,
+            ),
+            Self::EstimatedCounts => counter(
+                "tidegate_estimated_counts_total",
+                "Requests whose prompt was estimated, not counted exactly.",
+                POOL,
+            ),
+            Self::CountMismatches => counter(
+                "tidegate_count_mismatches_total",
+                "Exact counts that differ from the engine's usage: the tokenizer or template is not the engine's.",
+                POOL,
+            ),
+            Self::UpstreamFailures => counter(
+                "tidegate_upstream_failures_total",
+                "Requests that a backend failed, by kind.",
+                &["model", "backend", "kind"],
+            ),
+            Self::EnginePreemptions => counter(
+                "tidegate_engine_preemptions_total",
+                "Preemptions a backend's engine reports since its start.",
+                BACKEND,
+            ),
+            Self::ScrapesFailed => counter(
+                "tidegate_scrapes_failed_total",
+                "Reads of a backend's metrics that failed.",
+                BACKEND,
+            ),
+            Self::AccessRecordsLost => counter(
+                "tidegate_access_records_lost_total",
+                "Access log records that were not written.",
+                &["reason"],
+            ),
+            _ => self.level_spec(),
+        }
+    }
+
+    const fn level_spec(self) -> Spec {
+        match self {
+            Self::QueueWait => histogram(
+                "tidegate_queue_wait_seconds",
+                "Time from the complete body to a place on a backend, of admitted requests.",
+            ),
+            Self::FirstToken => histogram(
+                "tidegate_time_to_first_token_seconds",
+                "Time from arrival to the first output of a stream.",
+            ),
+            Self::Duration => histogram(
+                "tidegate_request_duration_seconds",
+                "Time from arrival to the end of the answer, of admitted requests.",
+            ),
+            Self::WaitingRequests => {
+                gauge("tidegate_waiting_requests", "Requests in the queue.", POOL)
+            }
+            Self::WaitingTokens => gauge(
+                "tidegate_waiting_tokens",
+                "Prompt and expected output tokens in the queue.",
+                POOL,
+            ),
+            Self::OldestWait => gauge(
+                "tidegate_oldest_wait_seconds",
+                "Age of the longest wait in the queue.",
+                POOL,
+            ),
+            Self::InFlightRequests => gauge(
+                "tidegate_in_flight_requests",
+                "Requests that hold KV on a backend.",
+                BACKEND,
+            ),
+            Self::BodyBytes => gauge(
+                "tidegate_body_bytes",
+                "Request bodies held in memory, in bytes.",
+                &[],
+            ),
+            Self::BuildInfo => gauge(
+                "tidegate_build_info",
+                "Always 1; the version is its label.",
+                &["version"],
+            ),
+            _ => self.books_spec(),
+        }
+    }
+
+    const fn books_spec(self) -> Spec {
+        match self {
+            Self::KvCapacity => gauge(
+                "tidegate_kv_capacity_tokens",
+                "KV tokens a backend can hold; absent while unknown.",
+                BACKEND,
+            ),
+            Self::KvCapacitySource => gauge(
+                "tidegate_kv_capacity_source",
+                "1 at the source of the capacity figure: configured, advertised_tokens, advertised_blocks or assumed.",
+                &["model", "backend", "tier", "source"],
+            ),
+            Self::KvHeld => gauge(
+                "tidegate_kv_held_tokens",
+                "KV tokens held on a backend by the gateway's books.",
+                BACKEND,
+            ),
+            Self::KvForeign => gauge(
+                "tidegate_kv_foreign_tokens",
+                "KV tokens in use on a backend that the gateway did not send.",
+                BACKEND,
+            ),
+            Self::KvDrift => gauge(
+                "tidegate_kv_ledger_drift_tokens",
+                "KV tokens the engine reports less those in the books; far below 0 for long: the books hold too much.",
+                BACKEND,
+            ),
+            Self::MetricsAge => gauge(
+                "tidegate_backend_metrics_age_seconds",
+                "Age of the last good scrape; absent before the first.",
+                BACKEND,
+            ),
+            _ => gauge(
+                "tidegate_backend_state",
+                "1 at the backend's state: starting, up, degraded, draining, sleeping or down.",
+                &["model", "backend", "tier", "state"],
+            ),
+        }
+    }
+}
+
+// === impl Spec ===
+
+impl Spec {
+    /// Upper bounds of the buckets of a histogram, in seconds.
+    pub const fn buckets(&self) -> &'static [f64] {
+        match self.kind {
+            Kind::Histogram => &SECONDS,
+            Kind::Counter | Kind::Gauge => &[],
+        }
+    }
+}
+
+const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Spec {
+    Spec {
+        name,
+        help,
+        kind: Kind::Counter,
+        labels,
+    }
+}
+
+const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Spec {
+    Spec {
+        name,
+        help,
+        kind: Kind::Gauge,
+        labels,
+    }
+}
+
+const fn histogram(name: &'static str, help: &'static str) -> Spec {
+    Spec {
+        name,
+        help,
+        kind: Kind::Histogram,
+        labels: TIERED,
+    }
+}

@@ -1,0 +1,314 @@
+//! The registry: counts what the layers report, renders text when asked.
+//!
+//! Handles are looked up once per label set and kept; a request's end costs a
+//! few map reads and atomic adds. Nothing here listens or sleeps.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use metrics::{Counter, Histogram, Key, Label, Level, Metadata, Recorder};
+use metrics_exporter_prometheus::{
+    Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
+use metrics_util::MetricKindMask;
+
+use super::labels::Labels;
+use super::metric::{Kind, Metric};
+use super::record::AccessRecord;
+use crate::config::Config;
+
+/// A gauge that nobody has set for this long is that of a backend that is gone.
+const GAUGE_LIFE: Duration = Duration::from_secs(60);
+
+const METADATA: Metadata<'static> = Metadata::new("tidegate", Level::INFO, None);
+
+/// All metrics of one gateway.
+pub struct Metrics {
+    recorder: PrometheusRecorder,
+    handle: PrometheusHandle,
+    labels: Labels,
+    started: DashMap<&'static str, Counter>,
+    ended: DashMap<(&'static str, Option<u16>, Option<&'static str>), Counter>,
+    tokens: DashMap<(Arc<str>, Arc<str>), Tokens>,
+    times: DashMap<(Arc<str>, &'static str), Times>,
+}
+
+/// How a backend failed a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UpstreamFailure {
+    /// No connection.
+    Connect,
+    /// The connection broke before the answer's headers.
+    NoAnswer,
+    /// The connection broke within the answer.
+    CutOff,
+    /// No first byte, or silence within a stream, for longer than allowed.
+    Timeout,
+    /// A 5xx answer.
+    Status,
+    /// An error event inside a stream.
+    ErrorEvent,
+}
+
+/// Why an access log record was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The writer could not keep up.
+    QueueFull,
+    /// The file or pipe refused it.
+    WriteFailed,
+}
+
+/// Token counters of one model and tenant, and the model's counters of how they were counted.
+#[derive(Clone)]
+struct Tokens {
+    prompt: Counter,
+    admitted: Counter,
+    generated: Counter,
+    estimated: Counter,
+    mismatched: Counter,
+}
+
+/// Histograms of one model and tier.
+#[derive(Clone)]
+struct Times {
+    queue_wait: Histogram,
+    first_token: Histogram,
+    duration: Histogram,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// An empty registry in which at most `max_tenants` tenants have their own label.
+    pub fn new(max_tenants: usize) -> Self {
+        let mut builder =
+            PrometheusBuilder::new().idle_timeout(MetricKindMask::GAUGE, Some(GAUGE_LIFE));
+        for spec in Metric::ALL.map(Metric::spec) {
+            if spec.kind == Kind::Histogram {
+                let name = Matcher::Full(spec.name.to_owned());
+                builder = builder
+                    .set_buckets_for_metric(name, spec.buckets())
+                    .expect("the bucket list is not empty");
+            }
+        }
+        let recorder = builder.build_recorder();
+        for spec in Metric::ALL.map(Metric::spec) {
+            match spec.kind {
+                Kind::Counter => {
+                    recorder.describe_counter(spec.name.into(), None, spec.help.into())
+                }
+                Kind::Gauge => recorder.describe_gauge(spec.name.into(), None, spec.help.into()),
+                Kind::Histogram => {
+                    recorder.describe_histogram(spec.name.into(), None, spec.help.into())
+                }
+            }
+        }
+        Self {
+            handle: recorder.handle(),
+            recorder,
+            labels: Labels::new(max_tenants),
+            started: DashMap::new(),
+            ended: DashMap::new(),
+            tokens: DashMap::new(),
+            times: DashMap::new(),
+        }
+    }
+
+    /// Learns which model and tenant names may be labels. Call at the start and at each reload.
+    pub fn know(&self, config: &Config) {
+        self.labels.know(config);
+    }
+
+    /// Counts a request whose headers arrived. `route` is a name of the route table or `other`.
+    pub fn started(&self, route: &'static str) {
+        let register = || self.counter(Metric::RequestsStarted, &[route]);
+        self.started
+            .entry(route)
+            .or_insert_with(register)
+            .increment(1);
+    }
+
+    /// Counts the end of a request.
+    pub fn finished(&self, record: &AccessRecord) {
+        self.count_end(record);
+        let model = self.labels.model(record.model.as_deref());
+        if record.prompt_tokens.is_some() {
+            self.count_tokens(record, &model);
+        }
+        if let Some(tier) = record.tier {
+            let times = self.times(&model, tier.name());
+            record_time(&times.queue_wait, record.queue_ms);
+            record_time(&times.first_token, record.ttft_ms);
+            record_time(&times.duration, record.duration_ms);
+        }
+    }
+
+    fn count_end(&self, record: &AccessRecord) {
+        let &AccessRecord {
+            route,
+            status,
+            reason,
+            ..
+        } = record;
+        let register = || {
+            let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
+            self.counter(
+                Metric::Requests,
+                &[route, &status, reason.unwrap_or("none")],
+            )
+        };
+        let counter = self
+            .ended
+            .entry((route, status, reason))
+            .or_insert_with(register);
+        counter.increment(1);
+    }
+
+    fn count_tokens(&self, record: &AccessRecord, model: &Arc<str>) {
+        let prompt = record.prompt_tokens.unwrap_or(0);
+        let tokens = self.tokens(model, &self.labels.tenant(record.tenant.as_deref()));
+        tokens.prompt.increment(prompt);
+        if record.backend.is_some() {
+            tokens.admitted.increment(prompt);
+            tokens
+                .generated
+                .increment(record.used_output_tokens.unwrap_or(0));
+        }
+        if record.precision == Some("estimated") {
+            tokens.estimated.increment(1);
+        } else if record.used_prompt_tokens.is_some_and(|used| used != prompt) {
+            tokens.mismatched.increment(1);
+        }
+    }
+
+    /// Counts a request that a backend failed. `backend` must be a configured name.
+    pub fn upstream_failed(&self, model: &str, backend: &str, failure: UpstreamFailure) {
+        let labels = [model, backend, failure.label()];
+        self.counter(Metric::UpstreamFailures, &labels).increment(1);
+    }
+
+    /// Counts access log records that were not written.
+    pub fn records_lost(&self, loss: Loss, records: u64) {
+        self.counter(Metric::AccessRecordsLost, &[loss.label()])
+            .increment(records);
+    }
+
+    /// Folds samples into their buckets. Without it, and without anybody who
+    /// reads `/metrics`, samples would pile up: call it every few seconds.
+    pub fn upkeep(&self) {
+        self.handle.run_upkeep();
+    }
+
+    /// Everything in the Prometheus text format.
+    pub fn render(&self) -> String {
+        self.set(Metric::BuildInfo, &[env!("CARGO_PKG_VERSION")], 1.0);
+        self.handle.render()
+    }
+
+    /// Sets a gauge. `labels` are the values of [`Spec::labels`](super::Spec), in order.
+    pub(super) fn set(&self, metric: Metric, labels: &[&str], value: f64) {
+        self.recorder
+            .register_gauge(&key(metric, labels), &METADATA)
+            .set(value);
+    }
+
+    /// A counter. `labels` are the values of [`Spec::labels`](super::Spec), in order.
+    pub(super) fn counter(&self, metric: Metric, labels: &[&str]) -> Counter {
+        self.recorder
+            .register_counter(&key(metric, labels), &METADATA)
+    }
+
+    fn histogram(&self, metric: Metric, labels: &[&str]) -> Histogram {
+        self.recorder
+            .register_histogram(&key(metric, labels), &METADATA)
+    }
+
+    fn tokens(&self, model: &Arc<str>, tenant: &Arc<str>) -> Tokens {
+        let register = || {
+            let labels = [&**model, &**tenant];
+            Tokens {
+                prompt: self.counter(Metric::PromptTokens, &labels),
+                admitted: self.counter(Metric::AdmittedTokens, &labels),
+                generated: self.counter(Metric::GeneratedTokens, &labels),
+                estimated: self.counter(Metric::EstimatedCounts, &labels[..1]),
+                mismatched: self.counter(Metric::CountMismatches, &labels[..1]),
+            }
+        };
+        let pair = (Arc::clone(model), Arc::clone(tenant));
+        self.tokens.entry(pair).or_insert_with(register).clone()
+    }
+
+    fn times(&self, model: &Arc<str>, tier: &'static str) -> Times {
+        let register = || {
+            let labels = [&**model, tier];
+            Times {
+                queue_wait: self.histogram(Metric::QueueWait, &labels),
+                first_token: self.histogram(Metric::FirstToken, &labels),
+                duration: self.histogram(Metric::Duration, &labels),
+            }
+        };
+        self.times
+            .entry((Arc::clone(model), tier))
+            .or_insert_with(register)
+            .clone()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+fn key(metric: Metric, values: &[&str]) -> Key {
+    let spec = metric.spec();
+    debug_assert_eq!(
+        spec.labels.len(),
+        values.len(),
+        "{} takes {:?}",
+        spec.name,
+        spec.labels
+    );
+    let labels = spec.labels.iter().zip(values);
+    let labels: Vec<_> = labels
+        .map(|(name, value)| Label::new(*name, (*value).to_owned()))
+        .collect();
+    Key::from_parts(spec.name, labels)
+}
+
+fn record_time(histogram: &Histogram, time: Option<Duration>) {
+    if let Some(time) = time {
+        histogram.record(time.as_secs_f64());
+    }
+}
+
+// === impl UpstreamFailure ===
+
+impl UpstreamFailure {
+    /// The metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::NoAnswer => "no_answer",
+            Self::CutOff => "cut_off",
+            Self::Timeout => "timeout",
+            Self::Status => "status",
+            Self::ErrorEvent => "error_event",
+        }
+    }
+}
+
+// === impl Loss ===
+
+impl Loss {
+    /// The metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::WriteFailed => "write_failed",
+        }
+    }
+}

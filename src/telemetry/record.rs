@@ -1,0 +1,157 @@
+//! One request in the access log.
+//!
+//! The schema is fixed: replay and advice read it back. Fields are added at the
+//! end, never renamed. It holds numbers and names from the configuration only:
+//! no prompt, no output, no key, nothing a client wrote except the request id.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Serialize, Serializer};
+
+use crate::core::backend::Tier;
+
+/// One request, from arrival to the end of its answer. Durations are written in
+/// milliseconds with three places.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AccessRecord {
+    /// Wall clock at the headers' arrival; written as RFC 3339 in UTC.
+    #[serde(serialize_with = "rfc_3339")]
+    pub arrival: SystemTime,
+    /// The `x-request-id` of the answer.
+    pub request_id: Arc<str>,
+    /// The route's name; `other` where there is none.
+    pub route: &'static str,
+    /// The tenant's name, once known.
+    pub tenant: Option<Arc<str>>,
+    /// The base model's name, once known; never what the client wrote.
+    pub model: Option<Arc<str>>,
+    /// Prompt tokens counted here, over all prompts.
+    pub prompt_tokens: Option<u64>,
+    /// Whether that count is `exact` or `estimated`.
+    pub precision: Option<&'static str>,
+    /// Prompt tokens by the engine's usage.
+    pub used_prompt_tokens: Option<u64>,
+    /// Prompt tokens the engine took from its prefix cache.
+    pub used_cached_tokens: Option<u64>,
+    /// Output tokens by the engine's usage, else by the stream's events.
+    pub used_output_tokens: Option<u64>,
+    /// Output tokens asked by the client.
+    pub max_tokens: Option<u64>,
+    /// Sequences per prompt; 1 where the body was not read.
+    pub samples: u32,
+    /// Whether a stream was asked.
+    pub stream: bool,
+    /// What made it special to admission.
+    pub class: Vec<Class>,
+    /// Salted hashes of the prompt's full blocks, as 16 hexadecimal digits
+    /// each; empty while unknown.
+    #[serde(serialize_with = "hexadecimal")]
+    pub prefix_hashes: Vec<u64>,
+    /// From the complete body to the grant or the end of the wait.
+    #[serde(serialize_with = "milliseconds")]
+    pub queue_ms: Option<Duration>,
+    /// From arrival to the first output.
+    #[serde(serialize_with = "milliseconds")]
+    pub ttft_ms: Option<Duration>,
+    /// From arrival to the end of the answer.
+    #[serde(serialize_with = "milliseconds")]
+    pub duration_ms: Option<Duration>,
+    /// How it ended.
+    pub finish: Finish,
+    /// The wait predicted on arrival, where it had to queue.
+    #[serde(serialize_with = "milliseconds")]
+    pub predicted_wait_ms: Option<Duration>,
+    /// The backend's name, where one was chosen.
+    pub backend: Option<Arc<str>>,
+    /// Its tier.
+    #[serde(serialize_with = "tier_name")]
+    pub tier: Option<Tier>,
+    /// The status sent; `null` where the client left before one was.
+    pub status: Option<u16>,
+    /// Why it was refused or failed.
+    pub reason: Option<&'static str>,
+}
+
+/// What made a request special to admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Long-document traffic by footprint or by declaration.
+    Long,
+    /// Its body carries `documents`.
+    Documents,
+    /// Its body carries images, audio or video.
+    Media,
+    /// Its body carries tools.
+    Tools,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The answer was relayed to its end.
+    Complete,
+    /// The gateway refused it.
+    Refused,
+    /// The client left first.
+    Cancelled,
+    /// The backend or the gateway failed it.
+    Failed,
+}
+
+// === impl AccessRecord ===
+
+impl AccessRecord {
+    /// A record that knows no more than its arrival; ends as `cancelled`
+    /// unless somebody says otherwise, since a dropped request says nothing.
+    pub fn new(arrival: SystemTime, request_id: Arc<str>, route: &'static str) -> Self {
+        Self {
+            arrival,
+            request_id,
+            route,
+            tenant: None,
+            model: None,
+            prompt_tokens: None,
+            precision: None,
+            used_prompt_tokens: None,
+            used_cached_tokens: None,
+            used_output_tokens: None,
+            max_tokens: None,
+            samples: 1,
+            stream: false,
+            class: Vec::new(),
+            prefix_hashes: Vec::new(),
+            queue_ms: None,
+            ttft_ms: None,
+            duration_ms: None,
+            finish: Finish::Cancelled,
+            predicted_wait_ms: None,
+            backend: None,
+            tier: None,
+            status: None,
+            reason: None,
+        }
+    }
+}
+
+fn rfc_3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
+    let stamp = jiff::Timestamp::try_from(*time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    serializer.collect_str(&format_args!("{stamp:.6}"))
+}
+
+fn milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match time {
+        Some(time) => serializer.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn hexadecimal<S: Serializer>(hashes: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(hashes.iter().map(|hash| format!("{hash:016x}")))
+}
+
+fn tier_name<S: Serializer>(tier: &Option<Tier>, serializer: S) -> Result<S::Ok, S::Error> {
+    tier.map(Tier::name).serialize(serializer)
+}
