@@ -11,6 +11,8 @@ pub mod admission;
 pub mod backend;
 pub mod demand;
 pub mod fairness;
+#[cfg(test)]
+pub(crate) mod fixtures;
 pub mod footprint;
 pub mod forecast;
 pub mod ledger;
