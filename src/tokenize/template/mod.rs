@@ -1,0 +1,122 @@
+//! Chat templates, rendered as the reference library renders them.
+//!
+//! Decides what text a conversation becomes. Never counts and never changes a
+//! conversation. Invariant: for a template and variables that Jinja2 renders,
+//! the text is the same byte for byte, or rendering fails; work and memory of
+//! one render are bounded by fuel.
+
+mod content_format;
+mod dumps;
+mod environment;
+
+use minijinja::{Environment, Value};
+use thiserror::Error;
+
+use super::files::Templates;
+pub(super) use content_format::ContentFormat;
+use environment::Raised;
+
+/// The name under which a template is stored; without a suffix nothing is escaped.
+const NAME: &str = "chat";
+
+/// Why a conversation could not be rendered.
+#[derive(Debug, Error)]
+pub(super) enum RenderError {
+    /// The template called `raise_exception`.
+    #[error("{0}")]
+    Raised(String),
+    /// Anything else: the engine may fare the same, or this is our shortcoming.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// One compiled template.
+pub(super) struct ChatTemplate {
+    environment: Environment<'static>,
+    content_format: ContentFormat,
+    knows_developer: bool,
+}
+
+impl ChatTemplate {
+    /// Compiles `source`.
+    ///
+    /// # Errors
+    /// What the parser says, with the line.
+    pub(super) fn compile(source: &str) -> Result<Self, String> {
+        let mut environment = environment::new();
+        environment
+            .add_template_owned(NAME, environment::without_generation_tags(source))
+            .map_err(|error| format!("{error:#}"))?;
+        Ok(Self {
+            environment,
+            content_format: ContentFormat::detect(source),
+            knows_developer: ["\"developer\"", "'developer'"]
+                .iter()
+                .any(|role| source.contains(role)),
+        })
+    }
+
+    /// Whether the template wants message contents as text or as parts.
+    pub(super) const fn content_format(&self) -> ContentFormat {
+        self.content_format
+    }
+
+    /// Whether the template knows the role `developer`; where it does not, the
+    /// engine turns such messages into `system` ones.
+    pub(super) const fn knows_developer(&self) -> bool {
+        self.knows_developer
+    }
+
+    /// Renders with `variables`, a map.
+    ///
+    /// # Errors
+    /// The template's own refusal, or that it cannot be rendered here.
+    pub(super) fn render(&self, variables: Value) -> Result<String, RenderError> {
+        let template = self
+            .environment
+            .get_template(NAME)
+            .expect("the template was added when it was compiled");
+        template.render(variables).map_err(|error| {
+            Raised::within(&error).map_or_else(
+                || RenderError::Failed(format!("{error:#}")),
+                |raised| RenderError::Raised(raised.to_owned()),
+            )
+        })
+    }
+}
+
+/// The compiled templates of a model: its default, and perhaps one for tools.
+pub(super) struct ModelTemplates {
+    default: ChatTemplate,
+    with_tools: Option<ChatTemplate>,
+}
+
+impl ModelTemplates {
+    /// Compiles what a model has; `None` if it has no template at all.
+    ///
+    /// # Errors
+    /// The first template that does not compile, by name.
+    pub(super) fn compile(templates: &Templates) -> Result<Option<Self>, String> {
+        let compile = |name: &str| {
+            let source = templates.get(name)?;
+            let named = |error| format!("chat template {name:?} does not compile: {error}");
+            Some(ChatTemplate::compile(source).map_err(named))
+        };
+        let Some(default) = compile("default").transpose()? else {
+            return Ok(None);
+        };
+        let with_tools = compile("tool_use").transpose()?;
+        Ok(Some(Self {
+            default,
+            with_tools,
+        }))
+    }
+
+    /// The template for a request with these tools, or without.
+    pub(super) fn choose<T>(&self, tools: Option<&T>) -> &ChatTemplate {
+        match (&self.with_tools, tools) {
+            (Some(template), Some(_)) => template,
+            _ => &self.default,
+        }
+    }
+}
