@@ -1,0 +1,258 @@
+//! One message, as vLLM rewrites it before the template sees it.
+
+use minijinja::Value as Shown;
+use serde_json::{Map, Value};
+
+use super::Odd;
+use super::values::shown;
+use crate::tokenize::template::ContentFormat;
+
+/// A message with its content in the form the template wants.
+#[derive(Clone, Debug)]
+pub(super) struct Turn {
+    pub(super) role: String,
+    pub(super) content: Content,
+    /// Further keys in the order vLLM sets them.
+    pub(super) more: Vec<(&'static str, Shown)>,
+}
+
+/// The content of a message.
+#[derive(Clone, Debug)]
+pub(super) enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+/// A part of a content list.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    Text(String),
+    ToolReference(String),
+    Media(&'static str),
+}
+
+impl Turn {
+    /// Reads one element of `messages`.
+    ///
+    /// # Errors
+    /// [`Odd`] for what the engine refuses or nobody has described.
+    pub(super) fn read(message: &Value, format: ContentFormat) -> Result<Self, Odd> {
+        let message = message.as_object().ok_or(Odd)?;
+        let role = message.get("role").and_then(Value::as_str).ok_or(Odd)?;
+        let parts = parts(message.get("content").unwrap_or(&Value::Null))?;
+        let content = match format {
+            ContentFormat::Parts if role != "tool" => Content::Parts(parts),
+            ContentFormat::Parts => tool_result(parts),
+            ContentFormat::Text => Content::Text(joined(&parts)),
+        };
+        Ok(Self {
+            role: role.to_owned(),
+            content,
+            more: more(role, message)?,
+        })
+    }
+
+    /// The message as a template value.
+    pub(super) fn shown(&self) -> Shown {
+        let content = match &self.content {
+            Content::Text(text) => Shown::from(text.as_str()),
+            Content::Parts(parts) => parts.iter().map(Part::shown).collect::<Vec<_>>().into(),
+        };
+        let fixed = [
+            ("role", Shown::from(self.role.as_str())),
+            ("content", content),
+        ];
+        Shown::from_pairs(fixed.into_iter().chain(self.more.iter().cloned()))
+    }
+
+    /// The last text of the content, if it has any.
+    pub(super) fn last_text(&mut self) -> Option<&mut String> {
+        match &mut self.content {
+            Content::Text(text) => Some(text),
+            Content::Parts(parts) => parts.iter_mut().rev().find_map(|part| match part {
+                Part::Text(text) => Some(text),
+                Part::ToolReference(_) | Part::Media(_) => None,
+            }),
+        }
+    }
+
+    /// All text of the content, parts joined by line feeds.
+    pub(super) fn text(&self) -> String {
+        match &self.content {
+            Content::Text(text) => text.clone(),
+            Content::Parts(parts) => joined(parts),
+        }
+    }
+}
+
+impl Part {
+    fn shown(&self) -> Shown {
+        match self {
+            Self::Text(text) => Shown::from_pairs([("type", "text"), ("text", text)]),
+            Self::ToolReference(name) => {
+                Shown::from_pairs([("type", "tool_reference"), ("name", name)])
+            }
+            Self::Media(kind) => Shown::from_pairs([("type", *kind)]),
+        }
+    }
+
+    const fn text(&self) -> Option<&String> {
+        match self {
+            Self::Text(text) | Self::ToolReference(text) => Some(text),
+            Self::Media(_) => None,
+        }
+    }
+}
+
+fn joined(parts: &[Part]) -> String {
+    let texts: Vec<&str> = parts
+        .iter()
+        .filter_map(Part::text)
+        .map(String::as_str)
+        .collect();
+    texts.join("\n")
+}
+
+/// Tool results are text even where the template wants parts, unless they refer
+/// to tools.
+fn tool_result(parts: Vec<Part>) -> Content {
+    if parts.iter().all(|part| matches!(part, Part::Text(_))) {
+        Content::Text(joined(&parts))
+    } else {
+        Content::Parts(parts)
+    }
+}
+
+fn parts(content: &Value) -> Result<Vec<Part>, Odd> {
+    match content {
+        Value::Null => Ok(Vec::new()),
+        Value::String(text) => Ok(vec![Part::Text(text.clone())]),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|one| part(one).transpose())
+            .collect(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(Odd),
+    }
+}
+
+/// Reads one part; `None` for an empty one, which the engine skips.
+fn part(part: &Value) -> Result<Option<Part>, Odd> {
+    if let Some(text) = part.as_str() {
+        return Ok(Some(Part::Text(text.to_owned())));
+    }
+    let part = part.as_object().ok_or(Odd)?;
+    let kind = part_kind(part).ok_or(Odd)?;
+    let text_key = match kind {
+        "text" | "input_text" | "output_text" => "text",
+        "refusal" => "refusal",
+        "thinking" => "thinking",
+        "tool_reference" => "name",
+        _ => return media(kind).map(|kind| Some(Part::Media(kind))).ok_or(Odd),
+    };
+    match part.get(text_key) {
+        Some(Value::String(text)) if kind == "tool_reference" => {
+            Ok(Some(Part::ToolReference(text.clone())))
+        }
+        Some(Value::String(text)) => Ok(Some(Part::Text(text.clone()))),
+        None | Some(Value::Null) if matches!(kind, "text" | "refusal") => Ok(None),
+        _ => Err(Odd),
+    }
+}
+
+/// The type of a part; one without a type is known by its key.
+pub(super) fn part_kind(part: &Map<String, Value>) -> Option<&str> {
+    match part.get("type") {
+        Some(kind) => kind.as_str(),
+        None => [
+            "image_url",
+            "input_image",
+            "audio_url",
+            "input_audio",
+            "video_url",
+        ]
+        .into_iter()
+        .find(|key| part.contains_key(*key)),
+    }
+}
+
+/// The modality of a media part, under the name templates know.
+pub(super) fn media(kind: &str) -> Option<&'static str> {
+    match kind {
+        "image_url" | "input_image" | "image_embeds" | "image_pil" => Some("image"),
+        "audio_url" | "input_audio" | "audio_embeds" => Some("audio"),
+        "video_url" | "video_embeds" => Some("video"),
+        _ => None,
+    }
+}
+
+/// The keys beside role and content that the engine passes on.
+fn more(role: &str, message: &Map<String, Value>) -> Result<Vec<(&'static str, Shown)>, Odd> {
+    let given = |key: &str| message.get(key).filter(|value| !value.is_null());
+    let mut more = Vec::new();
+    if role == "assistant" {
+        if let Some(calls) = given("tool_calls") {
+            let calls = tool_calls(calls)?;
+            more.extend(calls.map(|calls| ("tool_calls", calls)));
+        }
+        if let Some(reasoning) = given("reasoning") {
+            more.push(("reasoning", shown(reasoning)));
+            more.push(("reasoning_content", shown(reasoning)));
+        }
+    }
+    if let (true, Some(id)) = (role == "tool", given("tool_call_id")) {
+        more.push(("tool_call_id", shown(id)));
+    }
+    for key in ["name", "task"] {
+        if let Some(Value::String(text)) = message.get(key) {
+            more.push((key, Shown::from(text.as_str())));
+        }
+    }
+    if let (true, Some(tools)) = (role == "developer", given("tools")) {
+        more.push(("tools", shown(tools)));
+    }
+    Ok(more)
+}
+
+/// Tool calls with their arguments as mappings; `None` for an empty list.
+fn tool_calls(calls: &Value) -> Result<Option<Shown>, Odd> {
+    let calls = calls.as_array().ok_or(Odd)?;
+    if calls.is_empty() {
+        return Ok(None);
+    }
+    let calls: Result<Vec<Shown>, Odd> = calls.iter().map(tool_call).collect();
+    Ok(Some(calls?.into()))
+}
+
+fn tool_call(call: &Value) -> Result<Shown, Odd> {
+    let call = call.as_object().ok_or(Odd)?;
+    let function = call.get("function").and_then(Value::as_object).ok_or(Odd)?;
+    let kind = call.get("type").map_or(Some("function"), Value::as_str);
+    if kind != Some("function") {
+        return Err(Odd);
+    }
+    let arguments = arguments(function.get("arguments"));
+    let others = |map: &Map<String, Value>, replaced: &'static str| -> Vec<(String, Shown)> {
+        map.iter()
+            .filter(|(key, _)| key.as_str() != replaced)
+            .map(|(key, value)| (key.clone(), shown(value)))
+            .collect()
+    };
+    let mut shown_function = others(function, "arguments");
+    shown_function.push(("arguments".to_owned(), arguments));
+    let mut shown_call = others(call, "function");
+    shown_call.push(("function".to_owned(), Shown::from_pairs(shown_function)));
+    Ok(Shown::from_pairs(shown_call))
+}
+
+/// The arguments as a mapping: parsed if they are text, empty if they are
+/// anything that is not a mapping.
+fn arguments(arguments: Option<&Value>) -> Shown {
+    let parsed = match arguments {
+        Some(Value::String(text)) => serde_json::from_str(text).ok(),
+        other => other.cloned(),
+    };
+    match parsed {
+        Some(map @ Value::Object(_)) => shown(&map),
+        _ => shown(&Value::Object(Map::new())),
+    }
+}

@@ -1,0 +1,77 @@
+//! The variables a template is rendered with.
+
+use minijinja::Value as Shown;
+use serde_json::{Map, Value};
+
+use super::tools::tools;
+use super::values::shown;
+use super::{Conversation, Odd};
+use crate::tokenize::ChatInput;
+
+/// Names a client may not set: the engine refuses such a request, or the name
+/// would replace the messages themselves.
+const RESERVED: [&str; 4] = ["chat_template", "tokenize", "messages", "conversation"];
+
+/// The defaults of a model: its special tokens and the operator's variables.
+#[derive(Clone, Copy)]
+pub(in crate::tokenize) struct Defaults<'a> {
+    pub(in crate::tokenize) special_tokens: &'a Map<String, Value>,
+    pub(in crate::tokenize) template_kwargs: &'a Map<String, Value>,
+}
+
+/// Everything a template sees. Later sources win: special tokens, operator,
+/// `tools`, `chat_template_kwargs`, then the request's own fields. Null and
+/// `"auto"` never replace anything.
+///
+/// # Errors
+/// [`Odd`] for variables the engine would refuse.
+pub(in crate::tokenize) fn variables(
+    defaults: Defaults<'_>,
+    input: &ChatInput<'_>,
+    conversation: &Conversation,
+) -> Result<Shown, Odd> {
+    let mut variables: Vec<(&str, Shown)> =
+        vec![("tools", Shown::from(())), ("documents", Shown::from(()))];
+    let of_model = defaults
+        .special_tokens
+        .iter()
+        .chain(defaults.template_kwargs);
+    variables.extend(of_model.map(|(key, value)| (key.as_str(), shown(value))));
+    if let Some(list) = input.tools.filter(|tools| !tools.is_null()) {
+        variables.push(("tools", tools(list)?));
+    }
+    for (key, value) in input.chat_template_kwargs.into_iter().flatten() {
+        if RESERVED.contains(&key.as_str()) {
+            return Err(Odd);
+        }
+        if !is_unset(value) {
+            variables.push((key, shown(value)));
+        }
+    }
+    variables.extend(fields(input));
+    variables.push(("messages", conversation.shown()));
+    Ok(Shown::from_pairs(variables))
+}
+
+/// The request's own fields, where they are set.
+fn fields(input: &ChatInput<'_>) -> Vec<(&'static str, Shown)> {
+    let generate = Shown::from(input.add_generation_prompt);
+    let mut fields = vec![("add_generation_prompt", generate)];
+    if let Some(documents) = input.documents.filter(|value| !is_unset(value)) {
+        fields.push(("documents", shown(documents)));
+    }
+    if let Some(effort) = input.reasoning_effort {
+        fields.push(("reasoning_effort", Shown::from(effort)));
+        let set_by_client = input
+            .chat_template_kwargs
+            .is_some_and(|kwargs| kwargs.contains_key("enable_thinking"));
+        if !set_by_client {
+            fields.push(("enable_thinking", Shown::from(effort != "none")));
+        }
+    }
+    fields
+}
+
+fn is_unset(value: &Value) -> bool {
+    value.is_null() || value == "auto"
+}

@@ -1,0 +1,126 @@
+//! What a conversation weighs, without rendering it.
+//!
+//! Decides how much text and media a request holds, whatever its shape. Never
+//! fails. Invariant: every text in the messages, tools and documents is weighed;
+//! links and embedded data of media are not text.
+
+use serde_json::Value;
+
+use super::turn::{media, part_kind};
+use crate::tokenize::{ChatInput, MediaAllowance};
+
+/// Tokens a ChatML-like template puts around one message.
+const PER_MESSAGE: u64 = 6;
+/// Tokens of the header of the answer and of what else surrounds a prompt.
+const PER_PROMPT: u64 = 8;
+/// Bytes of base64 that hold one row of prompt embeddings, at the smallest:
+/// 512 half-precision numbers.
+const BYTES_PER_EMBEDDING: usize = 1365;
+
+/// The parts of a request that will become tokens.
+#[derive(Debug, Default)]
+pub(in crate::tokenize) struct Weight<'a> {
+    /// All texts, as they are.
+    pub(in crate::tokenize) texts: Vec<&'a str>,
+    /// JSON that a template would spell out, spelled out here.
+    pub(in crate::tokenize) spelled: Vec<String>,
+    /// Tokens of media by allowance.
+    pub(in crate::tokenize) media_tokens: u64,
+    messages: u64,
+}
+
+impl<'a> Weight<'a> {
+    /// Weighs a request. O(its size).
+    pub(in crate::tokenize) fn of(input: &ChatInput<'a>, media: MediaAllowance) -> Self {
+        let mut weight = Self::default();
+        match input.messages {
+            Value::Array(messages) => {
+                for message in messages {
+                    weight.add_message(message, media);
+                }
+            }
+            other => weight.spell(other),
+        }
+        for extra in [input.tools, input.documents].into_iter().flatten() {
+            weight.spell(extra);
+        }
+        weight.texts.extend(input.chat_template);
+        weight
+    }
+
+    /// Tokens that surround the texts.
+    pub(in crate::tokenize) const fn overhead(&self) -> u64 {
+        self.messages
+            .saturating_mul(PER_MESSAGE)
+            .saturating_add(PER_PROMPT)
+    }
+
+    /// All text joined by line feeds.
+    pub(in crate::tokenize) fn text(&self) -> String {
+        let spelled = self.spelled.iter().map(String::as_str);
+        let all: Vec<&str> = self.texts.iter().copied().chain(spelled).collect();
+        all.join("\n")
+    }
+
+    /// Bytes of all text.
+    pub(in crate::tokenize) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(|text| text.len()).sum();
+        let spelled: usize = self.spelled.iter().map(String::len).sum();
+        texts.saturating_add(spelled)
+    }
+
+    fn add_message(&mut self, message: &'a Value, media: MediaAllowance) {
+        self.messages += 1;
+        let Some(fields) = message.as_object() else {
+            self.spell(message);
+            return;
+        };
+        for (key, value) in fields {
+            match (key.as_str(), value) {
+                ("content", Value::Array(parts)) => {
+                    for part in parts {
+                        self.add_part(part, media);
+                    }
+                }
+                (_, Value::String(text)) => self.texts.push(text),
+                _ => self.spell(value),
+            }
+        }
+    }
+
+    fn add_part(&mut self, part: &'a Value, allowance: MediaAllowance) {
+        let Some(fields) = part.as_object() else {
+            return match part {
+                Value::String(text) => self.texts.push(text),
+                other => self.spell(other),
+            };
+        };
+        let kind = part_kind(fields);
+        let tokens = match kind.and_then(media) {
+            Some("image") => allowance.image,
+            Some("audio") => allowance.audio,
+            Some("video") => allowance.video,
+            _ if kind == Some("prompt_embeds") => embedding_rows(fields.get("data")),
+            _ => return fields.values().for_each(|value| self.add_value(value)),
+        };
+        self.media_tokens = self.media_tokens.saturating_add(tokens);
+    }
+
+    fn add_value(&mut self, value: &'a Value) {
+        match value {
+            Value::String(text) => self.texts.push(text),
+            other => self.spell(other),
+        }
+    }
+
+    fn spell(&mut self, value: &Value) {
+        if !value.is_null() {
+            self.spelled.push(value.to_string());
+        }
+    }
+}
+
+fn embedding_rows(data: Option<&Value>) -> u64 {
+    let bytes = data.and_then(Value::as_str).map_or(0, str::len);
+    u64::try_from(bytes.div_ceil(BYTES_PER_EMBEDDING)).unwrap_or(u64::MAX)
+}
