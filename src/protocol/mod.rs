@@ -5,9 +5,14 @@
 //! socket, never waits, never re-serialises what it passes on: bytes that no
 //! edit names leave exactly as they came.
 
+mod chat;
 pub mod error;
+mod fields;
+mod form;
+mod lax;
 pub mod models;
 mod object;
+mod prompt;
 pub mod request;
 pub mod route;
 pub mod splice;

@@ -17,8 +17,11 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::error::Code;
+use super::fields::{Field, Fields};
+use super::object::{self, Object, ObjectError};
 use super::route::Route;
 use super::splice::TopLevel;
+use super::{chat, lax, prompt};
 
 /// Output tokens an engine generates for a completions request that names no bound.
 ///
@@ -137,12 +140,13 @@ pub enum Stream {
     },
 }
 
-/// Whether the engine would send the client a usage event unasked by us.
+/// Whether the client asked for a usage event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamUsage {
-    /// It would: `include_usage` is true, or `stream_options` is there without it.
+    /// `stream_options.include_usage` is true.
     Asked,
-    /// It would not: `stream_options` is absent or null, or `include_usage` is false or null.
+    /// It is false, null or missing. Versions before 0.32 took a `stream_options`
+    /// without it as true; the event is asked for and removed all the same.
     NotAsked,
 }
 
@@ -247,10 +251,154 @@ impl RequestError {
 
 /// Reads the body of a completions or chat request.
 ///
+/// Linear in the body; texts without escapes are borrowed.
+///
 /// # Errors
 /// [`RequestError`], with the key at fault, for a body that is not JSON or that
 /// no engine would serve.
-pub fn parse<'a>(route: Route, body: &'a [u8]) -> Result<Request<'a>, RequestError> {
-    let _ = (route, body);
-    Err(RequestError::NotAnObject)
+pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
+    let fields = Fields::read(body)?;
+    let prompt = match route {
+        Route::ChatCompletions => Prompt::Chat(Box::new(chat::read(&fields)?)),
+        Route::Completions => prompt::completions(&fields)?,
+        // The route takes no body; nothing in one could be meant.
+        Route::Models => return Err(RequestError::Empty("body")),
+    };
+    Ok(Request {
+        model: fields
+            .string(Field::Model)?
+            .filter(|model| !model.is_empty()),
+        prompt,
+        max_tokens: max_tokens(route, &fields)?,
+        write_max_tokens: route == Route::Completions && fields.is_null(Field::MaxTokens),
+        min_tokens: unsigned(&fields, Field::MinTokens, 0)?.unwrap_or(0),
+        samples: samples(route, &fields)?,
+        stream: stream(&fields)?,
+        truncate: truncate(&fields)?,
+        priority: fields.whole(Field::Priority, i64::MIN..=i64::MAX, "a whole number")?,
+        request_id: fields.string(Field::RequestId)?,
+        cache_salt: fields.string(Field::CacheSalt)?,
+        kv_transfer_params: kv_transfer_params(&fields)?,
+        keys: fields.top_level(),
+    })
 }
+
+/// A whole number from `least` on; `least` is 0 or 1.
+fn unsigned(fields: &Fields<'_>, field: Field, least: i64) -> Result<Option<u64>, RequestError> {
+    let expected = if least == 0 {
+        "a whole number, at least 0"
+    } else {
+        "a whole number, at least 1"
+    };
+    let value = fields.whole(field, least..=i64::MAX, expected)?;
+    Ok(value.map(|value| u64::try_from(value).expect("the range begins at 0 or above")))
+}
+
+fn max_tokens(route: Route, fields: &Fields<'_>) -> Result<Option<u64>, RequestError> {
+    if route == Route::Completions {
+        // With `echo`, 0 asks for the prompt alone, and engines generate one token for it.
+        let least = i64::from(!fields.flag(Field::Echo)?.unwrap_or(false));
+        let asked = unsigned(fields, Field::MaxTokens, least)?;
+        return Ok(Some(asked.unwrap_or(COMPLETIONS_DEFAULT_MAX_TOKENS).max(1)));
+    }
+    let older = unsigned(fields, Field::MaxTokens, 1)?;
+    let newer = unsigned(fields, Field::MaxCompletionTokens, 1)?;
+    Ok(newer.or(older))
+}
+
+fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
+    let read = |field| {
+        let value = fields.whole(
+            field,
+            1..=i64::from(MAX_SEQUENCES),
+            "a whole number from 1 to 16384",
+        )?;
+        Ok(value.map_or(1, |value| {
+            u32::try_from(value).expect("the range ends within 32 bits")
+        }))
+    };
+    // Beam search keeps `n` beams; whether it is asked for changes nothing here,
+    // but a value that is no boolean is refused by every engine.
+    fields.flag(Field::UseBeamSearch)?;
+    let n = read(Field::N)?;
+    match route {
+        Route::Completions => Ok(n.max(read(Field::BestOf)?)),
+        Route::ChatCompletions | Route::Models => Ok(n),
+    }
+}
+
+fn stream(fields: &Fields<'_>) -> Result<Stream, RequestError> {
+    if !fields.flag(Field::Stream)?.unwrap_or(false) {
+        return Ok(Stream::Once);
+    }
+    let include = match fields.text(Field::StreamOptions) {
+        None => None,
+        Some(text) => inner(
+            Field::StreamOptions,
+            text,
+            &["include_usage", "continuous_usage_stats"],
+        )?
+        .value(0),
+    };
+    let usage = match include
+        .map(|text| lax::flag("stream_options", text))
+        .transpose()?
+    {
+        Some(true) => StreamUsage::Asked,
+        Some(false) | None => StreamUsage::NotAsked,
+    };
+    Ok(Stream::Events { usage })
+}
+
+fn truncate(fields: &Fields<'_>) -> Result<Option<Truncate>, RequestError> {
+    let kept = fields.whole(
+        Field::TruncatePromptTokens,
+        -1..=i64::MAX,
+        "a whole number, at least -1",
+    )?;
+    Ok(match kept {
+        Some(-1) => Some(Truncate::ToModel),
+        // Versions differ on 0; the whole prompt is the larger reading.
+        Some(0) | None => None,
+        Some(kept) => Some(Truncate::To(kept.unsigned_abs())),
+    })
+}
+
+fn kv_transfer_params(fields: &Fields<'_>) -> Result<Option<KvTransfer>, RequestError> {
+    let Some(text) = fields.text(Field::KvTransferParams) else {
+        return Ok(None);
+    };
+    let params = inner(Field::KvTransferParams, text, &["prompt_token_ids"])?;
+    let Some(ids) = params.value(0) else {
+        return Ok(Some(KvTransfer {
+            prompt_token_ids: None,
+        }));
+    };
+    match prompt::count_ids(ids) {
+        Some(count) if count > 0 => Ok(Some(KvTransfer {
+            prompt_token_ids: Some(count),
+        })),
+        _ => Err(lax::unreadable(
+            "kv_transfer_params",
+            "an object whose prompt_token_ids is a list of token ids",
+            text,
+        )),
+    }
+}
+
+/// Members of a nested object; not being one is an error.
+fn inner<'a, const N: usize>(
+    field: Field,
+    text: &'a str,
+    names: &'static [&'static str; N],
+) -> Result<Object<'a, N>, RequestError> {
+    object::read(text, 0, names).map_err(|error| match error {
+        ObjectError::Duplicate(name) => RequestError::Duplicate(name),
+        ObjectError::NotAnObject | ObjectError::Syntax(_) => {
+            lax::unreadable(field.name(), "an object", text)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! The top-level keys that are read, found once and asked for by name.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use serde_json::Value;
+
+use super::object::{self, Object, ObjectError};
+use super::request::RequestError;
+use super::splice::{Key, TopLevel};
+use super::{form, lax};
+
+macro_rules! fields {
+    ($($field:ident = $name:literal,)*) => {
+        /// A key that is read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Field { $($field),* }
+
+        /// Names of the fields, in the order of the variants.
+        const NAMES: [&str; [$($name),*].len()] = [$($name),*];
+    };
+}
+
+fields! {
+    AddGenerationPrompt = "add_generation_prompt",
+    AddSpecialTokens = "add_special_tokens",
+    BestOf = "best_of",
+    CacheSalt = "cache_salt",
+    ChatTemplate = "chat_template",
+    ChatTemplateKwargs = "chat_template_kwargs",
+    ContinueFinalMessage = "continue_final_message",
+    Documents = "documents",
+    Echo = "echo",
+    KvTransferParams = "kv_transfer_params",
+    MaxCompletionTokens = "max_completion_tokens",
+    MaxTokens = "max_tokens",
+    Messages = "messages",
+    MinTokens = "min_tokens",
+    Model = "model",
+    N = "n",
+    Priority = "priority",
+    Prompt = "prompt",
+    PromptEmbeds = "prompt_embeds",
+    ReasoningEffort = "reasoning_effort",
+    RequestId = "request_id",
+    Stream = "stream",
+    StreamOptions = "stream_options",
+    ToolChoice = "tool_choice",
+    Tools = "tools",
+    TruncatePromptTokens = "truncate_prompt_tokens",
+    UseBeamSearch = "use_beam_search",
+}
+
+/// The fields of one body.
+#[derive(Debug)]
+pub(super) struct Fields<'a>(Object<'a, { NAMES.len() }>);
+
+// === impl Field ===
+
+impl Field {
+    /// The key as the body spells it.
+    pub(super) const fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    /// Finds the fields of a body.
+    pub(super) fn read(body: &'a [u8]) -> Result<Self, RequestError> {
+        let (text, base) = form::text(body)?;
+        object::read(text, base, &NAMES)
+            .map(Self)
+            .map_err(|error| match error {
+                ObjectError::Syntax(error) => RequestError::Syntax(error.to_string()),
+                ObjectError::NotAnObject => RequestError::NotAnObject,
+                ObjectError::Duplicate(name) => RequestError::Duplicate(name),
+            })
+    }
+
+    /// JSON text of a field; `None` where it is missing or `null`.
+    pub(super) fn text(&self, field: Field) -> Option<&'a str> {
+        self.0.value(field as usize)
+    }
+
+    /// Whether a field is there and `null`.
+    pub(super) fn is_null(&self, field: Field) -> bool {
+        self.0.place(field as usize).is_some() && self.text(field).is_none()
+    }
+
+    /// A boolean field.
+    pub(super) fn flag(&self, field: Field) -> Result<Option<bool>, RequestError> {
+        self.text(field)
+            .map(|text| lax::flag(field.name(), text))
+            .transpose()
+    }
+
+    /// A string field.
+    pub(super) fn string(&self, field: Field) -> Result<Option<Cow<'a, str>>, RequestError> {
+        self.text(field)
+            .map(|text| lax::string(field.name(), text))
+            .transpose()
+    }
+
+    /// A whole number within `range`; `expected` says so in words.
+    pub(super) fn whole(
+        &self,
+        field: Field,
+        range: RangeInclusive<i64>,
+        expected: &'static str,
+    ) -> Result<Option<i64>, RequestError> {
+        self.text(field)
+            .map(|text| lax::whole(field.name(), text, range, expected))
+            .transpose()
+    }
+
+    /// An array field, built.
+    pub(super) fn array(&self, field: Field) -> Result<Option<Value>, RequestError> {
+        let Some(text) = self.text(field) else {
+            return Ok(None);
+        };
+        if !text.starts_with('[') {
+            return Err(lax::unreadable(field.name(), "a list", text));
+        }
+        lax::value(text).map(Some)
+    }
+
+    /// Where the editable keys stand.
+    pub(super) fn top_level(&self) -> TopLevel {
+        let place = |key: Key| {
+            let index = NAMES
+                .iter()
+                .position(|name| *name == key.name())
+                .expect("every editable key is read");
+            self.0.place(index).cloned()
+        };
+        TopLevel::new(Key::ALL.map(place), self.0.open, self.0.members)
+    }
+}
