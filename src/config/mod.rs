@@ -4,15 +4,104 @@
 //! problems of a file at once. Never opens a socket, never prints a secret, and
 //! never repairs a wrong value silently. Invariant: a `Config` that exists has
 //! passed every check, so nothing above validates again.
+//!
+//! `toml` finds the syntax; [`reader`] takes keys out one by one with their
+//! range, because a derived reader stops at the first wrong one; [`sections`]
+//! and [`fleet`] say which keys there are; [`cross`] compares them.
 
+mod advice;
+mod cross;
+mod defaults;
+mod fleet;
+mod policy;
 mod problem;
+mod reader;
 mod resolved;
 mod secret;
+mod sections;
+mod surroundings;
+mod units;
+
+use std::path::Path;
+
+use reader::Report;
 
 pub use problem::{Problem, Problems};
 pub use resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    KvLayout, KvOverrides, Limits, Log, LogFormat, LongOnStandard, Model, ModelAccess,
-    OnUncountable, Probe, Queue, ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    KvLayout, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
+    ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
 };
 pub use secret::{KeyDigest, Secret};
+pub use surroundings::{Process, Surroundings};
+
+pub use crate::core::placement::LongOnStandard;
+
+/// Reads a configuration; files it names are looked for in the working directory.
+///
+/// # Errors
+///
+/// Every problem of the text.
+pub fn load(text: &str) -> Result<Config, Problems> {
+    load_in(text, &Process::new("."))
+}
+
+/// Reads a configuration file; files it names are looked for beside it.
+///
+/// # Errors
+///
+/// Every problem of the file, or that it cannot be read.
+pub fn load_file(path: &Path) -> Result<Config, Problems> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let problem = format!("{} cannot be read: {error}", path.display());
+        Problems(vec![Problem {
+            key: String::new(),
+            value: None,
+            problem,
+        }])
+    })?;
+    let beside = path.parent().unwrap_or(Path::new("."));
+    load_in(&text, &Process::new(beside))
+}
+
+/// Reads a configuration against the given files and environment.
+///
+/// # Errors
+///
+/// Every problem of the text.
+pub fn load_in(text: &str, around: &dyn Surroundings) -> Result<Config, Problems> {
+    let report = Report::default();
+    let config = read(text, around, &report);
+    let problems = report.into_problems();
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(problems),
+    }
+}
+
+/// Reads as far as it goes; the result counts only where `report` stays empty.
+fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config> {
+    let mut root = reader::Section::parse("", text, report)?;
+    let mut config = Config {
+        server: sections::server(root.section("server")),
+        admin: sections::admin(root.section("admin"), around),
+        upstream: sections::upstream(root.section("upstream")),
+        probe: sections::probe(root.section("probe")),
+        queue: sections::queue(root.section("queue")),
+        admission: sections::admission(root.section("admission")),
+        auth: sections::auth(root.section("auth")),
+        log: sections::log(root.section("log"), around),
+        models: fleet::models(&mut root, around),
+        tenants: fleet::tenants(&mut root, around),
+    };
+    root.finish();
+    cross::check(&config, report);
+    cross::resolve_models(&mut config);
+    if config.tenants.is_empty() {
+        config.tenants.push(Tenant::open());
+    }
+    Some(config)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,8 @@
 //! The resolved configuration: plain data, every field checked.
 //!
-//! `Default` of each section is the documented default of its keys; the file
-//! `config/tidegate.toml` says the same and a test compares them.
+//! The default of each section is in `defaults.rs`.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use http::Uri;
 
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
+use crate::core::placement::LongOnStandard;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 
 use super::secret::{KeyDigest, Secret};
@@ -193,15 +193,6 @@ pub enum OnUncountable {
     Refuse,
 }
 
-/// Whether long documents may use the standard tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LongOnStandard {
-    /// Never.
-    Never,
-    /// When nothing larger is up.
-    WhenNothingLarger,
-}
-
 /// Layout of a model's KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvLayout {
@@ -349,192 +340,4 @@ pub enum AccessLog {
     Stdout,
     /// Appended to a file.
     File(PathBuf),
-}
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
-
-// === defaults ===
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            server: Server::default(),
-            admin: Admin::default(),
-            upstream: Upstream::default(),
-            probe: Probe::default(),
-            queue: Queue::default(),
-            admission: AdmissionConfig::default(),
-            auth: Auth::default(),
-            models: vec![Model::new(
-                "model",
-                vec![Backend::new(Uri::from_static("http://127.0.0.1:8000"))],
-            )],
-            tenants: vec![Tenant::open()],
-            log: Log::default(),
-        }
-    }
-}
-
-impl Default for Server {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
-            max_body_bytes: 16 * MIB,
-            body_budget_bytes: 512 * MIB,
-            max_header_bytes: 32 * 1024,
-            header_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(60),
-            drain_timeout: Duration::from_secs(25),
-        }
-    }
-}
-
-impl Default for Admin {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
-            token: None,
-        }
-    }
-}
-
-impl Default for Upstream {
-    fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(5),
-            first_byte_timeout: None,
-            stream_silence_timeout: Duration::from_secs(120),
-            request_timeout: None,
-            pool_idle_timeout: Duration::from_secs(4),
-        }
-    }
-}
-
-impl Default for Probe {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(1),
-            timeout: Duration::from_secs(2),
-            stale_after: Duration::from_secs(10),
-            down_after: 3,
-        }
-    }
-}
-
-impl Default for Queue {
-    fn default() -> Self {
-        Self {
-            max_requests: 1024,
-            max_tokens: Tokens::new(4_000_000),
-            max_wait: Duration::from_secs(60),
-            max_bypass: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Default for AdmissionConfig {
-    fn default() -> Self {
-        Self {
-            reservation: ReservationKind::Forecast,
-            open_output_tokens: Tokens::new(1024),
-            plan_share: 0.97,
-            assumed_kv_tokens: Tokens::new(8192),
-            long_share: 0.25,
-            free_reserve: 0.15,
-        }
-    }
-}
-
-impl Default for Auth {
-    fn default() -> Self {
-        Self {
-            max_failed_keys: 20,
-            failed_keys_window: Duration::from_secs(60),
-        }
-    }
-}
-
-impl Default for Log {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Text,
-            access: AccessLog::Stdout,
-            access_queue: 8192,
-            metric_tenants: 50,
-        }
-    }
-}
-
-// === impl Model ===
-
-impl Model {
-    /// A model with default settings. `backends` must not be empty.
-    pub fn new(name: impl Into<String>, backends: Vec<Backend>) -> Self {
-        Self {
-            name: name.into(),
-            aliases: Vec::new(),
-            tokenizer: TokenizerChoice::Engine,
-            on_uncountable: OnUncountable::Estimate,
-            chat_template_file: None,
-            template_kwargs: serde_json::Map::new(),
-            long_on_standard: LongOnStandard::WhenNothingLarger,
-            kv_layout: None,
-            backends,
-        }
-    }
-
-    /// The ids clients may ask for: the name first, then the aliases.
-    pub fn served_ids(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.name.as_str()).chain(self.aliases.iter().map(String::as_str))
-    }
-}
-
-// === impl Backend ===
-
-impl Backend {
-    /// A standard backend at `http://host:port`, named after its address.
-    pub fn new(url: Uri) -> Self {
-        let name = url
-            .authority()
-            .map_or_else(|| url.to_string(), ToString::to_string);
-        Self {
-            name,
-            url,
-            tier: Tier::Standard,
-            api_key: None,
-            kv: KvOverrides::default(),
-            data_parallel_ranks: 1,
-        }
-    }
-}
-
-// === impl Tenant ===
-
-impl Tenant {
-    /// A tenant without limits that no key and no request belongs to yet.
-    pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            keys: Vec::new(),
-            anonymous: Anonymous::Refused,
-            limits: Limits::default(),
-            weight: 1,
-            priority: None,
-            models: ModelAccess::All,
-            tiers: TierSet::ALL,
-            offload: OffloadRule::WhenOnly,
-            length: Length::ByFootprint,
-            backend_name: BackendVisibility::Shown,
-        }
-    }
-
-    /// The tenant of a file that names none: everybody, without limits.
-    pub fn open() -> Self {
-        Self {
-            anonymous: Anonymous::Accepted,
-            ..Self::new("anonymous")
-        }
-    }
 }

@@ -1,0 +1,258 @@
+//! The keys of the single sections, with their ranges.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::reader::Section;
+use super::resolved::{
+    AccessLog, Admin, AdmissionConfig, Auth, Log, LogFormat, Probe, Queue, ReservationKind, Server,
+    Upstream,
+};
+use super::secret::Secret;
+use super::surroundings::Surroundings;
+use crate::core::units::Tokens;
+
+const KIB: u64 = 1024;
+const GIB: u64 = KIB * KIB * KIB;
+
+/// More tokens than any fleet holds.
+const MOST_TOKENS: u64 = 1_000_000_000_000;
+
+const RESERVATIONS: [(&str, ReservationKind); 2] = [
+    ("strict", ReservationKind::Strict),
+    ("forecast", ReservationKind::Forecast),
+];
+
+const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+pub(super) const fn milliseconds(range: RangeInclusive<u64>) -> RangeInclusive<Duration> {
+    Duration::from_millis(*range.start())..=Duration::from_millis(*range.end())
+}
+
+pub(super) const fn seconds(range: RangeInclusive<u64>) -> RangeInclusive<Duration> {
+    Duration::from_secs(*range.start())..=Duration::from_secs(*range.end())
+}
+
+const DAY: u64 = 86_400;
+
+pub(super) fn server(mut section: Section<'_>) -> Server {
+    let default = Server::default();
+    let header_bytes = section.small("max_header_bytes", 8192..=1_048_576);
+    let server = Server {
+        listen: section.address("listen", default.listen),
+        max_body_bytes: section
+            .number("max_body_bytes", KIB..=GIB)
+            .unwrap_or(default.max_body_bytes),
+        body_budget_bytes: section
+            .number("body_budget_bytes", KIB..=KIB * GIB)
+            .unwrap_or(default.body_budget_bytes),
+        max_header_bytes: header_bytes.map_or(default.max_header_bytes, to_size),
+        header_timeout: section.time("header_timeout", seconds(1..=300), default.header_timeout),
+        body_timeout: section.time("body_timeout", seconds(1..=3600), default.body_timeout),
+        drain_timeout: section.time("drain_timeout", seconds(0..=DAY), default.drain_timeout),
+    };
+    section.finish();
+    server
+}
+
+pub(super) fn admin(mut section: Section<'_>, around: &dyn Surroundings) -> Admin {
+    let admin = Admin {
+        listen: section.address("listen", Admin::default().listen),
+        token: secret(&mut section, ["token_env", "token_file"], around),
+    };
+    section.finish();
+    admin
+}
+
+pub(super) fn upstream(mut section: Section<'_>) -> Upstream {
+    let default = Upstream::default();
+    let upstream = Upstream {
+        connect_timeout: section.time(
+            "connect_timeout",
+            milliseconds(10..=60_000),
+            default.connect_timeout,
+        ),
+        first_byte_timeout: section.time_or_off(
+            "first_byte_timeout",
+            seconds(1..=DAY),
+            default.first_byte_timeout,
+        ),
+        stream_silence_timeout: section.time(
+            "stream_silence_timeout",
+            seconds(1..=DAY),
+            default.stream_silence_timeout,
+        ),
+        request_timeout: section.time_or_off(
+            "request_timeout",
+            seconds(1..=DAY),
+            default.request_timeout,
+        ),
+        pool_idle_timeout: section.time(
+            "pool_idle_timeout",
+            milliseconds(100..=3_600_000),
+            default.pool_idle_timeout,
+        ),
+    };
+    section.finish();
+    upstream
+}
+
+pub(super) fn probe(mut section: Section<'_>) -> Probe {
+    let default = Probe::default();
+    let probe = Probe {
+        interval: section.time("interval", milliseconds(100..=60_000), default.interval),
+        timeout: section.time("timeout", milliseconds(50..=60_000), default.timeout),
+        stale_after: section.time("stale_after", seconds(1..=3600), default.stale_after),
+        down_after: section
+            .small("down_after", 1..=100)
+            .unwrap_or(default.down_after),
+    };
+    section.finish();
+    probe
+}
+
+pub(super) fn queue(mut section: Section<'_>) -> Queue {
+    let default = Queue::default();
+    let queue = Queue {
+        max_requests: section
+            .small("max_requests", 0..=1_000_000)
+            .unwrap_or(default.max_requests),
+        max_tokens: tokens(&mut section, "max_tokens", 1..=MOST_TOKENS)
+            .unwrap_or(default.max_tokens),
+        max_wait: section.time("max_wait", milliseconds(100..=DAY * 1000), default.max_wait),
+        max_bypass: section.time("max_bypass", seconds(0..=3600), default.max_bypass),
+    };
+    section.finish();
+    queue
+}
+
+pub(super) fn admission(mut section: Section<'_>) -> AdmissionConfig {
+    let default = AdmissionConfig::default();
+    let admission = AdmissionConfig {
+        reservation: section.word("reservation", &RESERVATIONS, default.reservation),
+        open_output_tokens: tokens(&mut section, "open_output_tokens", 1..=1_000_000)
+            .unwrap_or(default.open_output_tokens),
+        plan_share: section.share("plan_share", 0.5..=1.0, default.plan_share),
+        assumed_kv_tokens: tokens(&mut section, "assumed_kv_tokens", 256..=MOST_TOKENS)
+            .unwrap_or(default.assumed_kv_tokens),
+        long_share: section.share("long_share", 0.01..=1.0, default.long_share),
+        free_reserve: section.share("free_reserve", 0.0..=0.9, default.free_reserve),
+    };
+    section.finish();
+    admission
+}
+
+pub(super) fn auth(mut section: Section<'_>) -> Auth {
+    let default = Auth::default();
+    let auth = Auth {
+        max_failed_keys: section
+            .small("max_failed_keys", 1..=1_000_000)
+            .unwrap_or(default.max_failed_keys),
+        failed_keys_window: section.time(
+            "failed_keys_window",
+            seconds(1..=3600),
+            default.failed_keys_window,
+        ),
+    };
+    section.finish();
+    auth
+}
+
+pub(super) fn log(mut section: Section<'_>, around: &dyn Surroundings) -> Log {
+    let default = Log::default();
+    let places = section.small("access_queue_records", 1..=1_000_000);
+    let tenants = section.small("metric_tenants", 0..=10_000);
+    let log = Log {
+        level: level(&mut section).unwrap_or(default.level),
+        format: section.word("format", &FORMATS, default.format),
+        access: access(&mut section, around).unwrap_or(default.access),
+        access_queue: places.map_or(default.access_queue, to_size),
+        metric_tenants: tenants.map_or(default.metric_tenants, to_size),
+    };
+    section.finish();
+    log
+}
+
+fn level(section: &mut Section<'_>) -> Option<String> {
+    let range =
+        "\"error\", \"warn\", \"info\", \"debug\", \"trace\", \"off\" or tracing directives";
+    let level = section.text("level", range)?;
+    if let Err(error) = tracing_subscriber::EnvFilter::try_new(&level) {
+        section.note(
+            "level",
+            Some(format!("{level:?}")),
+            format!("must be {range}: {error}"),
+        );
+        return None;
+    }
+    Some(level)
+}
+
+fn access(section: &mut Section<'_>, around: &dyn Surroundings) -> Option<AccessLog> {
+    let written = section.text("access_log", "\"stdout\", \"off\" or a file's path")?;
+    Some(match written.as_str() {
+        "stdout" => AccessLog::Stdout,
+        "off" => AccessLog::Off,
+        path => AccessLog::File(around.path(path)),
+    })
+}
+
+/// A number of tokens within `range`, if the key is there.
+pub(super) fn tokens(
+    section: &mut Section<'_>,
+    key: &'static str,
+    range: RangeInclusive<u64>,
+) -> Option<Tokens> {
+    section.number(key, range).map(Tokens::new)
+}
+
+/// A secret out of the environment or a file; `keys` are the keys that name
+/// the variable and the path. Neither found nor wrong secrets are ever shown.
+pub(super) fn secret(
+    section: &mut Section<'_>,
+    [env_key, file_key]: [&'static str; 2],
+    around: &dyn Surroundings,
+) -> Option<Secret> {
+    let variable = section.text(env_key, "the name of an environment variable");
+    let file = section.text(file_key, "the path of a file");
+    let (key, found) = match (variable, file) {
+        (None, None) => return None,
+        (Some(_), Some(_)) => {
+            section.note(env_key, None, format!("set this or {file_key}, not both"));
+            return None;
+        }
+        (Some(name), None) => {
+            let found = around
+                .variable(&name)
+                .ok_or_else(|| format!("the variable {name} is not set"));
+            (env_key, found)
+        }
+        (None, Some(written)) => (file_key, file_text(&around.path(&written), around)),
+    };
+    let secret = found.and_then(|text| usable(text.trim()));
+    secret
+        .map_err(|problem| section.note(key, None, problem))
+        .ok()
+}
+
+fn file_text(path: &PathBuf, around: &dyn Surroundings) -> Result<String, String> {
+    around
+        .text(path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+/// A secret goes into a header: visible ASCII, and not empty.
+fn usable(text: &str) -> Result<Secret, String> {
+    if text.is_empty() {
+        return Err("the secret is empty".to_owned());
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("the secret must be of visible ASCII characters".to_owned());
+    }
+    Ok(Secret::new(text))
+}
+
+fn to_size(number: u32) -> usize {
+    usize::try_from(number).expect("a u32 fits memory")
+}

@@ -1,0 +1,56 @@
+//! Files and environment that a configuration refers to.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a configuration may look at besides its own text.
+pub trait Surroundings {
+    /// The environment variable of this name, if set and UTF-8.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// Where a path written in the configuration leads.
+    fn path(&self, written: &str) -> PathBuf;
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    ///
+    /// It does not exist, may not be read or is not UTF-8.
+    fn text(&self, path: &Path) -> io::Result<String>;
+
+    /// Whether there is a file.
+    fn is_file(&self, path: &Path) -> bool;
+}
+
+/// This process's environment and disk.
+#[derive(Clone, Debug)]
+pub struct Process {
+    base: PathBuf,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Relative paths start at `base`.
+    pub fn new(base: impl Into<PathBuf>) -> Self {
+        Self { base: base.into() }
+    }
+}
+
+impl Surroundings for Process {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn path(&self, written: &str) -> PathBuf {
+        self.base.join(written)
+    }
+
+    fn text(&self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+}
