@@ -42,7 +42,7 @@ async def seconds_until(condition, start):
 # === clients that leave ===
 
 
-async def disconnects(client, engine, books, runs):
+async def disconnects(client, engine, gateway, runs):
     """Closes a stream after 20 tokens, `runs` times; how long the engine kept the sequence running."""
     idle = lambda: engine.metrics()[RUNNING] == 0  # noqa: E731
     freed, settled = [], []
@@ -54,7 +54,7 @@ async def disconnects(client, engine, books, runs):
         left = time.monotonic()
         await events.close()
         freed.append(await seconds_until(idle, left))
-        settled.append(await seconds_until(lambda: books() == 0, left) if books else None)
+        settled.append(await seconds_until(gateway.idle, left) if gateway else None)
     return distribution(freed, settled)
 
 
@@ -87,8 +87,8 @@ async def until_it_breaks(client, seed, started):
     return {"tokens": tokens, "error": None, "message": "the stream ended as if it were complete"}
 
 
-async def death(client, engine, victim, books, streams):
-    """Kills process `victim` of `engine` while `streams` are being written.
+async def death(client, gateway, victim, streams):
+    """Kills process `victim` of an engine while `streams` are being written.
 
     Returns what each client saw, how long the last one waited for it, and how
     long the gateway's books took to come to zero.
@@ -97,14 +97,14 @@ async def death(client, engine, victim, books, streams):
     readers = [asyncio.create_task(until_it_breaks(client, 100 + i, started)) for i in range(streams)]
     for _ in readers:
         await asyncio.wait_for(started.acquire(), 60)
-    held = books()
+    held = gateway.books()
     os.kill(victim, signal.SIGKILL)
     killed = time.monotonic()
     ends = await asyncio.wait_for(asyncio.gather(*readers), 180)
     told = time.monotonic() - killed
-    settled = await seconds_until(lambda: books() == 0, killed)
+    settled = await seconds_until(gateway.idle, killed)
     return {
-        "engine": engine.name, "streams": streams, "held_before": held, "ends": ends,
+        "streams": streams, "held_before": held, "ends": ends,
         "told": sum(end["error"] is not None for end in ends),
-        "last_told_seconds": told, "settled_seconds": settled, "held_after": books(),
+        "last_told_seconds": told, "settled_seconds": settled, "held_after": gateway.books(), "state": gateway.state(),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 import json
 import os
 
-from processes import MODEL, Process, free_port, get
+from processes import MODEL, Process, free_port, get, sums
 
 CONFIG = """\
 [server]
@@ -32,6 +32,9 @@ tier = "{tier}"
 """
 
 
+BOOKS = ("kv_held_tokens", "in_flight_requests", "waiting_requests")
+
+
 class Gateway(Process):
     """`engines` is a list of (engine, tier)."""
 
@@ -51,7 +54,19 @@ class Gateway(Process):
         self.wait_until_ready(f"{self.admin}/readyz", 60)
 
     def state(self):
+        """The books as the admin address shows them."""
         status, text = get(f"{self.admin}/state")
         if status != 200:
             raise RuntimeError(f"/state: {status} {text}")
         return json.loads(text)
+
+    def books(self):
+        """KV tokens held, requests in flight and requests waiting, over all backends."""
+        status, text = get(f"{self.admin}/metrics")
+        if status != 200:
+            raise RuntimeError(f"/metrics: {status} {text}")
+        metrics = sums(text, "tidegate_")
+        return {name: int(metrics.get(f"tidegate_{name}", 0)) for name in BOOKS}
+
+    def idle(self):
+        return not any(self.books().values())

@@ -55,7 +55,7 @@ def deaths(records):
     for r in records:
         errors = sorted({end["error"] or "none" for end in r["ends"]})
         rows.append([r["what"], r["streams"], r["told"], ", ".join(errors), seconds(r["last_told_seconds"]),
-                     r["held_before"], r["held_after"], seconds(r["settled_seconds"])])  # fmt: skip
+                     r["held_before"]["kv_held_tokens"], r["held_after"]["kv_held_tokens"], seconds(r["settled_seconds"])])  # fmt: skip
     return table(["killed with SIGKILL", "streams", "told", "error in the client", "last told s",
                   "KV tokens held before", "after", "books at zero s"], rows)  # fmt: skip
 
