@@ -17,18 +17,23 @@ use super::demand::{Demand, OutputLimit, TenantId, Work};
 use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Entry, LeaseId, Ledger};
-use super::placement::{Asked, Backend, Fleet, Placement, Prospect, Reservation, TierPolicy};
+use super::placement::{Asked, Fleet, Placement, Prospect, Reservation, TierPolicy};
 use super::queue::{Queue, QueuePolicy, TicketId, Waiter};
 use super::reject::{QueueBound, Reject};
+use super::roster::Backend;
 use super::stats::Totals;
 use super::time::Time;
-use super::units::{BlockSize, Blocks, Tokens};
+use super::units::Tokens;
 use super::waits::{Backlog, Drain};
 
 pub use super::fairness::TenantPolicy;
+pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
 mod drain;
+mod outcome;
 mod roster;
+#[cfg(test)]
+mod tests;
 
 /// Everything that is decided for a pool by its operator.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,99 +81,11 @@ struct Round {
     thorough: bool,
 }
 
-/// What would happen to a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decision {
-    /// It fits there now.
-    Admit(Placement),
-    /// It would wait; how long, where that can be predicted.
-    Wait {
-        /// The tier it belongs to.
-        home: Tier,
-        /// Its output bound, after clamping.
-        output: OutputLimit,
-        /// Predicted wait.
-        predicted: Option<Duration>,
-    },
-    /// It is refused.
-    Reject(Reject),
-}
-
-/// What has happened to a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Verdict {
-    /// It holds a lease.
-    Admit(Grant),
-    /// It waits; an [`Effect`] with this ticket follows, unless it is cancelled.
-    Wait(TicketId),
-    /// It is refused.
-    Reject(Reject),
-}
-
-/// A lease as handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grant {
-    /// To be released exactly once.
-    pub lease: LeaseId,
-    /// Where to send the request.
-    pub backend: BackendId,
-    /// The tier there.
-    pub tier: Tier,
-    /// What to write into the request.
-    pub max_tokens: MaxTokens,
-    /// Time spent waiting.
-    pub waited: Duration,
-    /// Tokens per block there: growth is worth reporting in these steps.
-    pub block_size: BlockSize,
-    /// Blocks taken.
-    pub blocks: Blocks,
-}
-
-/// The output limit the engine must be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MaxTokens {
-    /// As the client sent it, or left it out.
-    AsSent,
-    /// This many tokens: clamped, or set where the client left it open.
-    Set(Tokens),
-}
-
-/// What follows from a fact, for a request that waits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Effect {
-    /// The waiter holds a lease.
-    Grant {
-        /// Whose wait is over.
-        ticket: TicketId,
-        /// What it holds.
-        grant: Grant,
-    },
-    /// The waiter is dropped.
-    Refuse {
-        /// Whose wait is over.
-        ticket: TicketId,
-        /// Why.
-        reject: Reject,
-    },
-    /// More waiters want to be looked at: call
-    /// [`handle_timeout`](Admission::handle_timeout) again, soon.
-    Again,
-}
-
-/// How a lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// With an answer.
-    Finished {
-        /// Prompt tokens, as the engine counted them.
-        prompt: Tokens,
-        /// Generated tokens of all sequences.
-        generated: Tokens,
-    },
-    /// The client left.
-    Cancelled,
-    /// The engine failed.
-    Failed,
+/// A request about to get its lease.
+struct Admitted<'a> {
+    demand: &'a Demand,
+    shape: Shape,
+    since: Time,
 }
 
 // === impl Admission ===
@@ -241,7 +158,12 @@ impl Admission {
         match decision {
             Decision::Admit(placement) => {
                 let shape = Shape::of(&demand);
-                Verdict::Admit(self.take(now, &demand, shape, placement, now))
+                let request = Admitted {
+                    demand: &demand,
+                    shape,
+                    since: now,
+                };
+                Verdict::Admit(self.take(now, request, placement))
             }
             Decision::Wait { home, output, .. } => {
                 let tenant = demand.tenant;
@@ -471,14 +393,12 @@ impl Admission {
             .time_for(now, self.flows.get(tenant)?.waiting_tokens)
     }
 
-    fn take(
-        &mut self,
-        now: Time,
-        demand: &Demand,
-        shape: Shape,
-        place: Placement,
-        since: Time,
-    ) -> Grant {
+    fn take(&mut self, now: Time, request: Admitted<'_>, place: Placement) -> Grant {
+        let Admitted {
+            demand,
+            shape,
+            since,
+        } = request;
         let block_size = self.capacity_of(place.backend).block_size;
         let charged = self.tokens_of(demand, place.output);
         let prompt = shape.prompt_total();

@@ -32,12 +32,13 @@ pub(crate) fn demand(prompt: u64, output: u64) -> Demand {
     }
 }
 
-/// `blocks` blocks of 16 tokens and a window of the whole pool.
+/// `blocks` blocks of 16 tokens; one token fits beyond a prompt of the whole pool,
+/// since the last token needs no slot.
 pub(crate) fn capacity(blocks: u64) -> Capacity {
     Capacity {
         blocks: Blocks::new(blocks),
         block_size: BlockSize::new(16).expect("not zero"),
-        max_model_len: Tokens::new(blocks * 16),
+        max_model_len: Tokens::new(blocks * 16 + 1),
         max_num_seqs: None,
         lookahead: Tokens::ZERO,
         prefix_caching: PrefixCaching::Shared,

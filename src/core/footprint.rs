@@ -82,7 +82,7 @@ impl Shape {
     /// The largest output per sequence that still fits an empty backend, or
     /// `None` where not even one token does.
     pub fn largest_output(&self, capacity: &Capacity) -> Option<Tokens> {
-        let room = capacity.context_limit().checked_sub(self.longest())?;
+        let room = capacity.max_model_len.checked_sub(self.longest())?;
         if self.work == Work::Pool {
             return (self.blocks(Tokens::ZERO, capacity) <= capacity.blocks)
                 .then_some(Tokens::ZERO);
@@ -181,9 +181,13 @@ mod tests {
         );
         assert_eq!(
             shape(&[100], 1).largest_output(&capacity(10)),
-            Some(Tokens::new(60))
+            Some(Tokens::new(61))
         );
-        assert_eq!(shape(&[160], 1).largest_output(&capacity(10)), None);
+        assert_eq!(
+            shape(&[160], 1).largest_output(&capacity(10)),
+            Some(Tokens::new(1))
+        );
+        assert_eq!(shape(&[161], 1).largest_output(&capacity(10)), None);
         assert_eq!(shape(&[9000], 1).largest_output(&capacity(1000)), None);
         // Two samples: one shared block, so 9 blocks are left for two tails.
         let two = shape(&[16], 2).largest_output(&capacity(9)).expect("fits");

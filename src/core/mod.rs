@@ -20,6 +20,7 @@ pub mod placement;
 pub mod prefix;
 pub mod queue;
 pub mod reject;
+mod roster;
 pub mod stats;
 pub mod time;
 pub mod units;

@@ -5,14 +5,13 @@
 //! can take it *now* without passing its limit? Live fit decides, never a fixed
 //! length. Nothing is changed here.
 
-use super::backend::{
-    BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, TierSet,
-};
+use super::backend::{BackendId, Capacity, Health, Tier, TierSet};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
 use super::footprint::Shape;
 use super::forecast::{KnownBounds, LengthModel, Runner, peak};
 use super::ledger::{Account, Ledger};
 use super::queue::TicketId;
+use super::roster::Backend;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
 use std::time::Duration;
@@ -57,33 +56,6 @@ pub enum LongOnStandard {
     Never,
     /// It uses the standard tier.
     WhenNothingLarger,
-}
-
-/// A backend as placement sees it.
-#[derive(Clone, Debug)]
-pub(super) struct Backend {
-    pub(super) id: BackendId,
-    pub(super) tier: Tier,
-    pub(super) serves: Vec<ServedId>,
-    pub(super) capacity: Option<Capacity>,
-    pub(super) health: Health,
-    pub(super) observed: Option<Observed>,
-    /// Blocks used by traffic that is not ours, by the last scrape.
-    pub(super) foreign: Blocks,
-    pub(super) standing: Standing,
-    /// Its free blocks are kept for this waiter.
-    pub(super) set_aside: Option<TicketId>,
-}
-
-/// Whether a backend takes part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Active,
-    /// Taken out by the operator: kept until its leases end, and taken up again
-    /// with its books if the same place is added before that.
-    Removed,
-    /// Its engine restarted: kept until its leases end; their KV is gone.
-    Restarted,
 }
 
 /// A place found for a request.
@@ -135,63 +107,6 @@ pub(super) struct Fleet<'a> {
     /// Scrapes older than this say nothing.
     pub(super) observed_for: Duration,
     pub(super) now: Time,
-}
-
-// === impl Backend ===
-
-impl Backend {
-    pub(super) fn new(id: BackendId, facts: BackendFacts) -> Self {
-        Self {
-            id,
-            tier: facts.tier,
-            serves: facts.serves,
-            capacity: facts.capacity,
-            health: facts.health,
-            observed: None,
-            foreign: Blocks::ZERO,
-            standing: Standing::Active,
-            set_aside: None,
-        }
-    }
-
-    pub(super) fn is_active(&self) -> bool {
-        self.standing == Standing::Active
-    }
-
-    /// Whether new work may be sent there now.
-    pub(super) fn admits(&self) -> bool {
-        self.is_active() && self.health.admits()
-    }
-
-    /// Whether the model, the tenant and the request allow this backend.
-    pub(super) fn may_serve(&self, demand: &Demand) -> bool {
-        let offload = self.tier != Tier::Offload || demand.offload != OffloadRule::Never;
-        self.is_active()
-            && offload
-            && demand.tiers.contains(self.tier)
-            && self.serves.contains(&demand.served)
-    }
-
-    /// Whether the whole request fits this backend when it is empty.
-    pub(super) fn could_hold(&self, shape: &Shape, output: OutputLimit) -> bool {
-        let room = self
-            .capacity
-            .as_ref()
-            .and_then(|capacity| shape.largest_output(capacity));
-        match output {
-            OutputLimit::Asked(bound) => room.is_some_and(|room| bound <= room),
-            OutputLimit::Open { .. } => room.is_some(),
-        }
-    }
-
-    /// Foreign blocks by a scrape that is still fresh; zero otherwise, since a
-    /// stale scrape must not hold traffic back.
-    pub(super) fn foreign(&self, now: Time, observed_for: Duration) -> Blocks {
-        let fresh = self
-            .observed
-            .is_some_and(|seen| now - seen.at <= observed_for);
-        if fresh { self.foreign } else { Blocks::ZERO }
-    }
 }
 
 // === impl Reservation ===
@@ -403,12 +318,7 @@ impl Fleet<'_> {
     }
 
     /// What `asked` would take on `backend`, if that stays within its limits.
-    pub(super) fn fits(
-        &self,
-        backend: &Backend,
-        asked: Asked<'_>,
-        output: OutputLimit,
-    ) -> Option<Placement> {
+    fn fits(&self, backend: &Backend, asked: Asked<'_>, output: OutputLimit) -> Option<Placement> {
         let capacity = backend.capacity.as_ref()?;
         let account = self.ledger.account(backend.id);
         let sequences = account.sequences() + asked.shape.sequences();

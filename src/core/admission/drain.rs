@@ -9,11 +9,12 @@
 
 use std::time::Duration;
 
-use super::{Admission, Effect};
+use super::{Admission, Admitted, Effect};
 use crate::core::fairness::Turn;
-use crate::core::placement::{Asked, Backend, Placement, Prospect};
-use crate::core::queue::TicketId;
+use crate::core::placement::{Asked, Placement, Prospect};
+use crate::core::queue::{TicketId, Waiter};
 use crate::core::reject::Reject;
+use crate::core::roster::Backend;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 
@@ -157,7 +158,18 @@ impl Admission {
                 let waiter = self
                     .drop_waiter(now, ticket)
                     .expect("an examined ticket is in the queue");
-                let grant = self.take(now, &waiter.demand, waiter.shape, placement, waiter.since);
+                let Waiter {
+                    demand,
+                    shape,
+                    since,
+                    ..
+                } = waiter;
+                let request = Admitted {
+                    demand: &demand,
+                    shape,
+                    since,
+                };
+                let grant = self.take(now, request, placement);
                 out.push(Effect::Grant { ticket, grant });
                 // The order of service has changed.
                 self.round.resume = None;

@@ -2,7 +2,7 @@
 
 use super::{Admission, Effect};
 use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed};
-use crate::core::placement::{Backend, Standing};
+use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
 use crate::core::units::Blocks;

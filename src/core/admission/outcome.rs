@@ -1,0 +1,106 @@
+//! What admission answers, as data: decisions, verdicts, grants, effects.
+
+use std::time::Duration;
+
+use crate::core::backend::{BackendId, Tier};
+use crate::core::demand::OutputLimit;
+use crate::core::ledger::LeaseId;
+use crate::core::placement::Placement;
+use crate::core::queue::TicketId;
+use crate::core::reject::Reject;
+use crate::core::units::{BlockSize, Blocks, Tokens};
+
+/// What would happen to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decision {
+    /// It fits there now.
+    Admit(Placement),
+    /// It would wait; how long, where that can be predicted.
+    Wait {
+        /// The tier it belongs to.
+        home: Tier,
+        /// Its output bound, after clamping.
+        output: OutputLimit,
+        /// Predicted wait.
+        predicted: Option<Duration>,
+    },
+    /// It is refused.
+    Reject(Reject),
+}
+
+/// What has happened to a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// It holds a lease.
+    Admit(Grant),
+    /// It waits; an [`Effect`] with this ticket follows, unless it is cancelled.
+    Wait(TicketId),
+    /// It is refused.
+    Reject(Reject),
+}
+
+/// A lease as handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// To be released exactly once.
+    pub lease: LeaseId,
+    /// Where to send the request.
+    pub backend: BackendId,
+    /// The tier there.
+    pub tier: Tier,
+    /// What to write into the request.
+    pub max_tokens: MaxTokens,
+    /// Time spent waiting.
+    pub waited: Duration,
+    /// Tokens per block there: growth is worth reporting in these steps.
+    pub block_size: BlockSize,
+    /// Blocks taken.
+    pub blocks: Blocks,
+}
+
+/// The output limit the engine must be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// As the client sent it, or left it out.
+    AsSent,
+    /// This many tokens: clamped, or set where the client left it open.
+    Set(Tokens),
+}
+
+/// What follows from a fact, for a request that waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Effect {
+    /// The waiter holds a lease.
+    Grant {
+        /// Whose wait is over.
+        ticket: TicketId,
+        /// What it holds.
+        grant: Grant,
+    },
+    /// The waiter is dropped.
+    Refuse {
+        /// Whose wait is over.
+        ticket: TicketId,
+        /// Why.
+        reject: Reject,
+    },
+    /// More waiters want to be looked at: call
+    /// [`handle_timeout`](super::Admission::handle_timeout) again, soon.
+    Again,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With an answer.
+    Finished {
+        /// Prompt tokens, as the engine counted them.
+        prompt: Tokens,
+        /// Generated tokens of all sequences.
+        generated: Tokens,
+    },
+    /// The client left.
+    Cancelled,
+    /// The engine failed.
+    Failed,
+}

@@ -1,0 +1,173 @@
+//! Who comes first, and who has to wait.
+
+use super::*;
+
+// === order ===
+
+#[test]
+fn what_fits_passes_a_head_that_does_not_until_the_head_has_waited_its_bound() {
+    let mut pool = strict(&[(STANDARD, 100)]);
+    let first = admit(&mut pool, 0.0, demand(800, 1));
+    let head = wait(&mut pool, 0.0, demand(960, 1));
+    let passing = admit(&mut pool, 1.0, demand(160, 1));
+    // Its five seconds are over: the backend's blocks are kept for the head.
+    assert_eq!(pool.poll_timeout(at(1.0)), Some(at(5.0)));
+    pool.handle_timeout(at(5.0), &mut Vec::new());
+    let late = wait(&mut pool, 5.0, demand(160, 1));
+    assert!(release(&mut pool, 6.0, passing).is_empty());
+    let granted = release(&mut pool, 7.0, first);
+    let order: Vec<TicketId> = granted.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(order, [head, late]);
+}
+
+#[test]
+fn a_flood_by_one_tenant_delays_another_by_one_request() {
+    let mut pool = strict(&[(STANDARD, 10)]);
+    let mut running = admit(&mut pool, 0.0, demand(160, 1));
+    for _ in 0..500 {
+        wait(&mut pool, 0.0, demand(160, 1));
+    }
+    let other = wait(
+        &mut pool,
+        0.0,
+        Demand {
+            tenant: TenantId(1),
+            ..demand(160, 1)
+        },
+    );
+    let mut served = 0;
+    loop {
+        served += 1;
+        let granted = release(&mut pool, f64::from(served), running);
+        running = granted[0].1;
+        if granted[0].0 == other {
+            break;
+        }
+    }
+    assert!(served <= 2, "{served}");
+}
+
+#[test]
+fn a_long_drain_lets_go_after_eight_and_comes_back() {
+    let mut pool = strict(&[(STANDARD, 100)]);
+    let all = admit(&mut pool, 0.0, demand(1600, 1));
+    for _ in 0..20 {
+        wait(&mut pool, 0.0, demand(16, 1));
+    }
+    let mut out = Vec::new();
+    pool.release(at(1.0), all.lease, End::Cancelled, &mut out);
+    assert_eq!((out.len(), out.last()), (9, Some(&Effect::Again)));
+    assert_eq!(pool.poll_timeout(at(1.0)), Some(at(1.0)));
+    // Whoever arrives now stands behind those that were not looked at yet.
+    wait(&mut pool, 1.0, demand(16, 1));
+    out.clear();
+    for _ in 0..4 {
+        pool.handle_timeout(at(1.0), &mut out);
+    }
+    assert_eq!(
+        (grants(out).len(), pool.state(at(1.0)).queue.requests),
+        (13, 0)
+    );
+}
+
+// === tenants ===
+
+#[test]
+fn over_its_share_a_tenant_waits_and_does_not_block_others() {
+    let mut pool = strict(&[(STANDARD, 100)]);
+    let share = TenantPolicy {
+        max_in_flight: Some(Tokens::new(400)),
+        ..TenantPolicy::default()
+    };
+    pool.set_tenant(TenantId(0), share);
+    let first = admit(&mut pool, 0.0, demand(300, 50));
+    let second = wait(&mut pool, 0.0, demand(300, 50));
+    admit(
+        &mut pool,
+        0.0,
+        Demand {
+            tenant: TenantId(1),
+            ..demand(300, 50)
+        },
+    );
+    let above = refuse(&mut pool, 0.0, demand(300, 101));
+    let (asked, limit) = (Tokens::new(401), Tokens::new(400));
+    assert_eq!(above, Reject::AboveTenantShare { asked, limit });
+    let granted = release(&mut pool, 1.0, first);
+    assert_eq!(
+        granted
+            .iter()
+            .map(|(ticket, _)| *ticket)
+            .collect::<Vec<_>>(),
+        [second]
+    );
+}
+
+#[test]
+fn places_in_the_queue_are_bounded_by_tenant_by_number_and_by_tokens() {
+    let mut policy = policy(Reservation::Strict);
+    policy.queue.max_requests = 3;
+    policy.queue.max_tokens = Tokens::new(1000);
+    let mut pool = pool(policy, &[(STANDARD, 100)]).0;
+    pool.set_tenant(
+        TenantId(1),
+        TenantPolicy {
+            max_waiting: Some(1),
+            ..TenantPolicy::default()
+        },
+    );
+    admit(&mut pool, 0.0, demand(1600, 1));
+    wait(
+        &mut pool,
+        0.0,
+        Demand {
+            tenant: TenantId(1),
+            ..demand(99, 1)
+        },
+    );
+    let label = |reject: Reject| reject.label();
+    assert_eq!(
+        label(refuse(
+            &mut pool,
+            0.0,
+            Demand {
+                tenant: TenantId(1),
+                ..demand(99, 1)
+            }
+        )),
+        "tenant_queue_full"
+    );
+    assert_eq!(
+        label(refuse(&mut pool, 0.0, demand(900, 1))),
+        "queue_tokens_full"
+    );
+    wait(&mut pool, 0.0, demand(99, 1));
+    wait(&mut pool, 0.0, demand(99, 1));
+    assert_eq!(
+        label(refuse(&mut pool, 0.0, demand(99, 1))),
+        "queue_requests_full"
+    );
+    assert_eq!(pool.state(at(0.0)).totals.refused, 3);
+}
+
+#[test]
+fn a_wait_that_will_surely_pass_the_deadline_is_refused_on_arrival() {
+    let mut pool = strict(&[(STANDARD, 10)]);
+    let mut running = admit(&mut pool, 0.0, demand(150, 10));
+    for _ in 0..60 {
+        wait(&mut pool, 0.0, demand(150, 10));
+    }
+    // Two tokens are given back a second: see `release` above.
+    for second in 1..=20 {
+        running = release(&mut pool, f64::from(second), running)[0].1;
+    }
+    let by = |seconds| Demand {
+        deadline: at(seconds),
+        ..demand(150, 10)
+    };
+    assert_eq!(
+        refuse(&mut pool, 20.0, by(30.0)).label(),
+        "predicted_wait_too_long"
+    );
+    wait(&mut pool, 20.0, by(20_000.0));
+}

@@ -1,0 +1,94 @@
+//! A backend as the pool keeps it: what was told, and whether it takes part.
+
+use std::time::Duration;
+
+use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier};
+use super::demand::{Demand, OffloadRule, OutputLimit};
+use super::footprint::Shape;
+use super::queue::TicketId;
+use super::time::Time;
+use super::units::Blocks;
+
+/// A backend as placement sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Backend {
+    pub(super) id: BackendId,
+    pub(super) tier: Tier,
+    pub(super) serves: Vec<ServedId>,
+    pub(super) capacity: Option<Capacity>,
+    pub(super) health: Health,
+    pub(super) observed: Option<Observed>,
+    /// Blocks used by traffic that is not ours, by the last scrape.
+    pub(super) foreign: Blocks,
+    pub(super) standing: Standing,
+    /// Its free blocks are kept for this waiter.
+    pub(super) set_aside: Option<TicketId>,
+}
+
+/// Whether a backend takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Active,
+    /// Taken out by the operator: kept until its leases end, and taken up again
+    /// with its books if the same place is added before that.
+    Removed,
+    /// Its engine restarted: kept until its leases end; their KV is gone.
+    Restarted,
+}
+
+// === impl Backend ===
+
+impl Backend {
+    pub(super) fn new(id: BackendId, facts: BackendFacts) -> Self {
+        Self {
+            id,
+            tier: facts.tier,
+            serves: facts.serves,
+            capacity: facts.capacity,
+            health: facts.health,
+            observed: None,
+            foreign: Blocks::ZERO,
+            standing: Standing::Active,
+            set_aside: None,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.standing == Standing::Active
+    }
+
+    /// Whether new work may be sent there now.
+    pub(super) fn admits(&self) -> bool {
+        self.is_active() && self.health.admits()
+    }
+
+    /// Whether the model, the tenant and the request allow this backend.
+    pub(super) fn may_serve(&self, demand: &Demand) -> bool {
+        let offload = self.tier != Tier::Offload || demand.offload != OffloadRule::Never;
+        self.is_active()
+            && offload
+            && demand.tiers.contains(self.tier)
+            && self.serves.contains(&demand.served)
+    }
+
+    /// Whether the whole request fits this backend when it is empty.
+    pub(super) fn could_hold(&self, shape: &Shape, output: OutputLimit) -> bool {
+        let room = self
+            .capacity
+            .as_ref()
+            .and_then(|capacity| shape.largest_output(capacity));
+        match output {
+            OutputLimit::Asked(bound) => room.is_some_and(|room| bound <= room),
+            OutputLimit::Open { .. } => room.is_some(),
+        }
+    }
+
+    /// Foreign blocks by a scrape that is still fresh; zero otherwise, since a
+    /// stale scrape must not hold traffic back.
+    pub(super) fn foreign(&self, now: Time, observed_for: Duration) -> Blocks {
+        let fresh = self
+            .observed
+            .is_some_and(|seen| now - seen.at <= observed_for);
+        if fresh { self.foreign } else { Blocks::ZERO }
+    }
+}
