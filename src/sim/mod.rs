@@ -6,4 +6,6 @@
 //! knows HTTP; the same input gives the same output on every machine. The model
 //! is held to captures of a real engine: where they differ the model is wrong.
 
+pub mod content;
 pub mod engine;
+pub mod random;

@@ -7,14 +7,36 @@
 //! injected through the library, not through HTTP. Invariant: a request whose client has
 //! gone holds no KV block.
 
+mod answer;
+mod clock;
+mod connection;
+mod door;
+mod meters;
+mod page;
+mod prompt;
+mod read;
+mod refuse;
+mod routes;
+mod state;
+mod stream;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use tokio::task::{JoinHandle, JoinSet};
 
 use crate::sim::engine::{EngineSpec, EngineStats};
+
+pub use prompt::CHAT_TEMPLATE;
+
+use door::{Closing, Door};
+use state::{Mode, Shared};
 
 /// What a server is started with.
 #[derive(Clone, Debug)]
@@ -25,7 +47,8 @@ pub struct SimServerSpec {
     pub listen: SocketAddr,
     /// Names it answers to; the first labels the metrics: `--served-model-name`. Never empty.
     pub models: Vec<String>,
-    /// Real seconds per simulated second: 1 is the profile's own speed, 0.1 ten times faster.
+    /// Real seconds per simulated second, positive: 1 is the profile's own speed, 0.1 ten
+    /// times faster.
     pub time_scale: f64,
     /// How long answers are where the request does not say.
     pub output: OutputLength,
@@ -82,7 +105,22 @@ pub struct Seen {
 
 /// A running server. Dropping it stops it and cuts every connection.
 pub struct SimServer {
-    addr: SocketAddr,
+    shared: Arc<Shared>,
+    door: Arc<Door>,
+    _driver: Task,
+    _listener: Task,
+}
+
+/// A task that ends with its owner.
+struct Task(JoinHandle<()>);
+
+/// Whether a server turns generation requests away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shedding {
+    /// Every one, with 503.
+    All,
+    /// Those beyond its own limits, as configured.
+    AsConfigured,
 }
 
 // === impl SimServerSpec ===
@@ -113,92 +151,127 @@ impl SimServer {
     /// # Errors
     /// Where the address cannot be bound.
     pub fn start(spec: SimServerSpec) -> io::Result<Self> {
-        let listener = std::net::TcpListener::bind(spec.listen)?;
+        let door = Arc::new(Door::open(spec.listen)?);
+        let shared = Arc::new(Shared::new(spec));
+        let driver = tokio::spawn(Arc::clone(&shared).drive());
+        let listener = tokio::spawn(listen(Arc::clone(&door), Arc::clone(&shared)));
         Ok(Self {
-            addr: listener.local_addr()?,
+            shared,
+            door,
+            _driver: Task(driver),
+            _listener: Task(listener),
         })
     }
 
     /// Where it listens; the same after a restart.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.door.addr
     }
 
     /// `http://host:port`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.addr)
+        format!("http://{}", self.addr())
     }
 
     /// Levels and counters of the engine now.
     pub fn stats(&self) -> EngineStats {
-        EngineStats::default()
+        self.shared.lock().engine.stats()
     }
 
-    /// Waits until the engine's figures satisfy `reached`. Cancelling is harmless.
-    pub async fn wait_until(&self, reached: impl FnMut(&EngineStats) -> bool) -> EngineStats {
-        let mut reached = reached;
-        let stats = self.stats();
-        reached(&stats);
-        stats
+    /// Waits until the engine's figures satisfy `reached` and returns them. Cancelling is
+    /// harmless.
+    pub async fn wait_until(&self, mut reached: impl FnMut(&EngineStats) -> bool) -> EngineStats {
+        let mut stats = self.shared.watch();
+        let seen = stats.wait_for(|stats| reached(stats)).await;
+        *seen.expect("the figures are published as long as the server lives")
     }
 
     /// The requests received so far, oldest first; the last 1024 of them.
     pub fn seen(&self) -> Vec<Seen> {
-        Vec::new()
+        self.shared.lock().seen.iter().cloned().collect()
     }
 
     /// Stops the engine's clock: requests are accepted, wait or stand still, and `/health`
     /// stays 200. A wedged engine; also the way to watch a state without racing it.
-    pub fn hold(&self) {}
+    pub fn hold(&self) {
+        self.shared.update(|state| state.stop(Mode::Held));
+    }
 
     /// Lets a held engine go on.
-    pub fn release(&self) {}
+    pub fn release(&self) {
+        self.shared.update(|state| state.go_on_from(Mode::Held));
+    }
 
-    /// Runs at most `steps` steps at once, whatever the clock says; for a held engine.
+    /// Runs at most `steps` steps of a held engine at once. The step that is being computed
+    /// counts as the first.
     pub fn run_steps(&self, steps: u32) {
-        let _none = steps;
+        self.shared.update(|state| state.run_steps(steps));
     }
 
     /// Puts the engine to sleep: what runs is aborted, new requests hang, `/health` is 200
     /// and `vllm:engine_sleep_state` says so.
-    pub fn sleep(&self) {}
+    pub fn sleep(&self) {
+        self.shared.update(state::State::sleep);
+    }
 
     /// Wakes a sleeping engine.
-    pub fn wake(&self) {}
+    pub fn wake(&self) {
+        self.shared.update(|state| state.go_on_from(Mode::Asleep));
+    }
 
     /// Kills the engine. Only [`SimServer::restart`] brings it back.
     pub fn kill(&self, how: Kill) {
-        let _how = how;
+        if how == Kill::Reset {
+            self.door.shut(Closing::Reset);
+        }
+        self.shared.update(state::State::kill);
+        if how == Kill::InBand {
+            self.door.shut(Closing::Graceful);
+        }
     }
 
     /// Refuses new connections from now on; open ones stay.
-    pub fn refuse(&self) {}
+    pub fn refuse(&self) {
+        self.door.shut(Closing::Keep);
+    }
 
-    /// Serves again on the same address with a new engine: counters begin at zero.
+    /// Serves again on the same address with a new engine: counters begin at zero, and open
+    /// connections end.
     ///
     /// # Errors
-    /// Where the address cannot be bound again.
+    /// Where the address cannot be listened on again.
     pub fn restart(&self, engine: EngineSpec) -> io::Result<()> {
-        let _engine = engine;
-        Ok(())
+        self.door.shut(Closing::Graceful);
+        self.shared.update(|state| state.restart(engine));
+        self.door.reopen()
     }
 
     /// Answers 503 for a full queue to every generation request, or stops doing so.
     pub fn shed(&self, shedding: Shedding) {
-        let _shedding = shedding;
+        self.shared.update(|state| state.shedding = shedding);
     }
 
     /// Waits this long before the headers of every generation answer; zero for none.
     pub fn delay_headers(&self, delay: Duration) {
-        let _delay = delay;
+        self.shared.update(|state| state.header_delay = delay);
     }
 }
 
-/// Whether a server turns generation requests away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shedding {
-    /// Every one, with 503.
-    All,
-    /// Those beyond its own limits, as configured.
-    AsConfigured,
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Accepts for ever; owns every connection.
+async fn listen(door: Arc<Door>, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            (stream, closing) = door.accept() => {
+                connections.spawn(connection::serve(stream, Arc::clone(&shared), closing));
+            }
+            Some(_ended) = connections.join_next() => {}
+        }
+    }
 }

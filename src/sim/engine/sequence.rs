@@ -4,6 +4,7 @@ use super::blocks::{BlockIndex, ContentKey};
 use super::{FinishReason, RequestId, SimRequest};
 use crate::core::prefix::PrefixChain;
 use crate::core::units::{BlockSize, Tokens};
+use crate::sim::random::mix;
 
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
@@ -104,12 +105,4 @@ impl Sequence {
         self.published = 0;
         std::mem::take(&mut self.blocks)
     }
-}
-
-/// Mixes two words into one that looks random (the finaliser of splitmix64).
-fn mix(state: u64, word: u64) -> u64 {
-    let mut z = state.wrapping_add(word).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

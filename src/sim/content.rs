@@ -1,0 +1,38 @@
+//! What a prompt's blocks contain, as hashes: equal prefixes give equal hashes.
+
+use super::random::mix;
+use crate::core::prefix::{PrefixChain, PrefixHash};
+use crate::core::units::BlockSize;
+
+/// The chain of a prompt given as token ids: one hash per **full** block, each over its
+/// block and everything before it. O(ids).
+pub fn prefix_of_ids(ids: &[u32], size: BlockSize) -> PrefixChain {
+    let size = usize::try_from(size.get()).expect("a block size fits the address space");
+    let mut hash = 0;
+    let hashes: Vec<PrefixHash> = ids
+        .chunks_exact(size)
+        .map(|block| {
+            hash = block
+                .iter()
+                .fold(hash, |hash, &id| mix(hash, u64::from(id)));
+            PrefixHash(hash)
+        })
+        .collect();
+    PrefixChain::new(hashes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_prefixes_share_hashes_until_they_differ() {
+        let size = BlockSize::new(2).unwrap();
+        let one = prefix_of_ids(&[1, 2, 3, 4, 5], size);
+        let two = prefix_of_ids(&[1, 2, 3, 9, 5, 6], size);
+        assert_eq!(one.hashes().len(), 2);
+        assert_eq!(two.hashes().len(), 3);
+        assert_eq!(one.hashes()[0], two.hashes()[0]);
+        assert_ne!(one.hashes()[1], two.hashes()[1]);
+    }
+}

@@ -1,0 +1,497 @@
+//! What the server shares between its tasks: the engine, the jobs on it, the meters.
+//!
+//! One lock protects all of it; the longest work under it is [`STEPS_PER_HOLD`] engine
+//! steps. Wakers are called after it is let go. Invariant: every live request of the
+//! engine belongs to exactly one job, and a job whose handle is dropped has none.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use super::clock::VirtualClock;
+use super::meters::{Arrival, Meters};
+use super::{Seen, Shedding, SimServerSpec};
+use crate::core::time::Time;
+use crate::sim::engine::{
+    Engine, EngineSpec, EngineStats, FinishReason, RequestId, SimEvent, SimRequest,
+};
+use crate::sim::random::Random;
+
+/// Engine steps taken before the lock is let go.
+const STEPS_PER_HOLD: u32 = 128;
+/// Requests remembered for tests.
+const SEEN_AT_MOST: usize = 1024;
+
+pub(super) type JobId = u64;
+
+pub(super) struct Shared {
+    pub(super) spec: SimServerSpec,
+    state: Mutex<State>,
+    /// Work or a fault has changed when the engine is due.
+    pub(super) due: Notify,
+    stats: watch::Sender<EngineStats>,
+}
+
+pub(super) struct State {
+    pub(super) engine: Engine,
+    clock: VirtualClock,
+    pub(super) mode: Mode,
+    pub(super) meters: Meters,
+    pub(super) shedding: Shedding,
+    pub(super) header_delay: Duration,
+    pub(super) seen: VecDeque<Seen>,
+    pub(super) started: SystemTime,
+    pub(super) random: Random,
+    jobs: HashMap<JobId, Job>,
+    owners: HashMap<RequestId, (JobId, usize)>,
+    next_job: JobId,
+    /// Readers with news, to be woken after the lock is let go.
+    wakers: Vec<Waker>,
+}
+
+/// Whether the engine works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Working,
+    /// Stands still, and nothing shows it.
+    Held,
+    Asleep,
+    Dead,
+}
+
+/// One HTTP request's generation: its engine requests and what they have brought so far.
+struct Job {
+    requests: Vec<RequestId>,
+    /// For each choice, whether it goes on.
+    open: Vec<bool>,
+    deltas: VecDeque<Delta>,
+    dead: bool,
+    waker: Option<Waker>,
+}
+
+/// Something new of one choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delta {
+    pub(super) choice: usize,
+    /// 1, or 0 for an end that brings no token.
+    pub(super) tokens: u64,
+    pub(super) finish: Option<Finish>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finish {
+    Stop,
+    Length,
+    Abort,
+}
+
+/// What a job has for its reader.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Deltas(VecDeque<Delta>),
+    /// The engine died under it.
+    Dead,
+    /// Every choice has ended and was told.
+    Done,
+}
+
+/// Why a job is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    Busy,
+    Dead,
+}
+
+/// A job's owner. Dropping it aborts what is left of the job in the engine.
+pub(super) struct JobHandle {
+    shared: Arc<Shared>,
+    id: JobId,
+}
+
+// === impl Finish ===
+
+impl Finish {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::Abort => "abort",
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(super) fn new(spec: SimServerSpec) -> Self {
+        let state = State::new(&spec);
+        Self {
+            stats: watch::Sender::new(state.engine.stats()),
+            state: Mutex::new(state),
+            due: Notify::new(),
+            spec,
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("the engine did not panic")
+    }
+
+    /// Changes the state, then wakes whoever has news and the driver.
+    pub(super) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        let result = change(&mut state);
+        let wakers = state.take_wakers();
+        let stats = state.engine.stats();
+        drop(state);
+        self.stats.send_replace(stats);
+        self.due.notify_one();
+        wakers.into_iter().for_each(Waker::wake);
+        result
+    }
+
+    /// The engine's figures, each time they change.
+    pub(super) fn watch(&self) -> watch::Receiver<EngineStats> {
+        self.stats.subscribe()
+    }
+
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        requests: Vec<SimRequest>,
+    ) -> Result<JobHandle, Refusal> {
+        let limit = self.spec.max_num_queued_reqs;
+        let id = self.update(|state| state.submit(requests, limit))?;
+        Ok(JobHandle {
+            shared: Arc::clone(self),
+            id,
+        })
+    }
+
+    pub(super) fn record(&self, seen: Seen) {
+        let mut state = self.lock();
+        if state.seen.len() == SEEN_AT_MOST {
+            state.seen.pop_front();
+        }
+        state.seen.push_back(seen);
+    }
+
+    /// Keeps the engine going. Runs until its task is aborted.
+    pub(super) async fn drive(self: Arc<Self>) {
+        loop {
+            let (next, wakers, stats) = {
+                let mut state = self.lock();
+                (state.advance(), state.take_wakers(), state.engine.stats())
+            };
+            self.stats.send_replace(stats);
+            wakers.into_iter().for_each(Waker::wake);
+            match next {
+                Due::Now => tokio::task::yield_now().await,
+                Due::At(at) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at) => {}
+                        () = self.due.notified() => {}
+                    }
+                }
+                Due::Never => self.due.notified().await,
+            }
+        }
+    }
+}
+
+/// When the engine wants to be stepped again.
+enum Due {
+    Now,
+    At(Instant),
+    Never,
+}
+
+// === impl State ===
+
+impl State {
+    fn new(spec: &SimServerSpec) -> Self {
+        Self {
+            engine: Engine::new(spec.engine.clone()),
+            clock: VirtualClock::start(spec.time_scale),
+            mode: Mode::Working,
+            meters: Meters::new(spec.engine.max_model_len),
+            shedding: Shedding::AsConfigured,
+            header_delay: Duration::ZERO,
+            seen: VecDeque::new(),
+            started: SystemTime::now(),
+            random: Random::new(spec.seed),
+            jobs: HashMap::new(),
+            owners: HashMap::new(),
+            next_job: 0,
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Starts over with a new engine; what was running is dead.
+    pub(super) fn restart(&mut self, engine: EngineSpec) {
+        self.kill();
+        self.meters = Meters::new(engine.max_model_len);
+        self.engine = Engine::new(engine);
+        self.clock = self.clock.restarted();
+        self.mode = Mode::Working;
+        self.started = SystemTime::now();
+    }
+
+    /// Stops the clock in `mode`.
+    pub(super) fn stop(&mut self, mode: Mode) {
+        if self.mode == Mode::Working {
+            self.run_due(u32::MAX);
+            self.clock.stop();
+        }
+        self.mode = mode;
+    }
+
+    /// Lets the clock go on from `mode`; does nothing in another.
+    pub(super) fn go_on_from(&mut self, mode: Mode) {
+        if self.mode == mode {
+            self.clock.go();
+            self.mode = Mode::Working;
+        }
+    }
+
+    pub(super) fn kill(&mut self) {
+        self.clock.stop();
+        self.mode = Mode::Dead;
+        for job in self.jobs.values_mut() {
+            job.dead = true;
+            self.wakers.extend(job.waker.take());
+        }
+        self.abort_everything();
+    }
+
+    pub(super) fn sleep(&mut self) {
+        self.stop(Mode::Asleep);
+        for job in self.jobs.values_mut() {
+            job.abort_open();
+            self.wakers.extend(job.waker.take());
+        }
+        self.abort_everything();
+    }
+
+    /// Runs at most `steps` steps of a stopped engine.
+    pub(super) fn run_steps(&mut self, steps: u32) {
+        for _ in 0..steps {
+            let Some(at) = self.engine.next_step() else {
+                return;
+            };
+            self.clock.jump(at);
+            self.step(at.max(self.clock.now()));
+        }
+    }
+
+    fn abort_everything(&mut self) {
+        let now = self.clock.now();
+        for request in self.owners.drain().map(|(request, _)| request) {
+            self.engine.abort(now, request);
+        }
+    }
+
+    fn submit(&mut self, requests: Vec<SimRequest>, limit: Option<u32>) -> Result<JobId, Refusal> {
+        if self.mode == Mode::Dead {
+            return Err(Refusal::Dead);
+        }
+        let sequences: u32 = requests.iter().map(|request| request.samples).sum();
+        let stats = self.engine.stats();
+        let full = limit.is_some_and(|most| stats.running + stats.waiting + sequences > most);
+        if full || self.shedding == Shedding::All {
+            self.meters.rejected();
+            return Err(Refusal::Busy);
+        }
+        // The engine must not be behind the arrival.
+        self.run_due(STEPS_PER_HOLD);
+        let now = self.clock.now();
+        let id = self.next_job;
+        self.next_job += 1;
+        let mut job = Job {
+            requests: Vec::with_capacity(requests.len()),
+            open: Vec::new(),
+            deltas: VecDeque::new(),
+            dead: false,
+            waker: None,
+        };
+        for request in requests {
+            let arrival = Arrival::of(&request, now);
+            let first = job.open.len();
+            let samples = usize::try_from(request.samples).unwrap_or(usize::MAX);
+            let request = self.engine.add(now, request);
+            self.meters.arrived(request, arrival);
+            self.owners.insert(request, (id, first));
+            job.requests.push(request);
+            job.open.resize(first + samples, true);
+        }
+        self.jobs.insert(id, job);
+        Ok(id)
+    }
+
+    /// Runs the steps that are due and says when the next one is.
+    fn advance(&mut self) -> Due {
+        if !self.run_due(STEPS_PER_HOLD) {
+            return Due::Now;
+        }
+        let next = self
+            .engine
+            .next_step()
+            .filter(|_| self.mode == Mode::Working);
+        match next.and_then(|at| self.clock.instant_of(at)) {
+            Some(at) => Due::At(at),
+            None => Due::Never,
+        }
+    }
+
+    /// Runs at most `steps` due steps; whether none is left.
+    fn run_due(&mut self, steps: u32) -> bool {
+        if self.mode != Mode::Working {
+            return true;
+        }
+        let now = self.clock.now();
+        for _ in 0..steps {
+            match self.engine.next_step() {
+                Some(at) if at <= now => self.step(at),
+                _ => return true,
+            }
+        }
+        false
+    }
+
+    fn step(&mut self, at: Time) {
+        let mut events = Vec::new();
+        self.engine.step(at, &mut events);
+        self.meters.stepped(&events);
+        for event in events {
+            match event {
+                SimEvent::Tokens {
+                    request, sample, ..
+                } => self.deliver(request, sample, None),
+                SimEvent::Finished {
+                    request,
+                    sample,
+                    reason,
+                    ..
+                } => self.deliver(request, sample, Some(reason)),
+                SimEvent::Ended { request, .. } => {
+                    self.owners.remove(&request);
+                }
+                SimEvent::Started { .. }
+                | SimEvent::FirstToken { .. }
+                | SimEvent::Preempted { .. } => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, request: RequestId, sample: u32, finish: Option<FinishReason>) {
+        let Some(&(job, first)) = self.owners.get(&request) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&job) else {
+            return;
+        };
+        let choice = first + usize::try_from(sample).unwrap_or(usize::MAX);
+        match finish {
+            None => job.push(choice, 1, None),
+            Some(reason) => job.finish(choice, reason),
+        }
+        self.wakers.extend(job.waker.take());
+    }
+
+    fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.wakers)
+    }
+
+    fn poll_job(&mut self, id: JobId, cx: &Context<'_>) -> Poll<Progress> {
+        let job = self
+            .jobs
+            .get_mut(&id)
+            .expect("a job lives as long as its handle");
+        if !job.deltas.is_empty() {
+            return Poll::Ready(Progress::Deltas(std::mem::take(&mut job.deltas)));
+        }
+        if job.dead {
+            return Poll::Ready(Progress::Dead);
+        }
+        if !job.open.contains(&true) {
+            return Poll::Ready(Progress::Done);
+        }
+        job.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn drop_job(&mut self, id: JobId) {
+        let Some(job) = self.jobs.remove(&id) else {
+            return;
+        };
+        let now = self.clock.now();
+        for request in job.requests {
+            // Requests of an engine that was killed are no longer owned.
+            if self
+                .owners
+                .get(&request)
+                .is_some_and(|&(owner, _)| owner == id)
+            {
+                self.owners.remove(&request);
+                self.meters.aborted(request);
+                self.engine.abort(now, request);
+            }
+        }
+    }
+}
+
+// === impl Job ===
+
+impl Job {
+    fn push(&mut self, choice: usize, tokens: u64, finish: Option<Finish>) {
+        self.deltas.push_back(Delta {
+            choice,
+            tokens,
+            finish,
+        });
+    }
+
+    /// Ends a choice, on its last token where that is still here.
+    fn finish(&mut self, choice: usize, reason: FinishReason) {
+        let finish = Some(match reason {
+            FinishReason::Stop => Finish::Stop,
+            FinishReason::Length => Finish::Length,
+        });
+        self.open[choice] = false;
+        match self.deltas.back_mut() {
+            Some(last) if last.choice == choice => last.finish = finish,
+            _ => self.push(choice, 0, finish),
+        }
+    }
+
+    fn abort_open(&mut self) {
+        for choice in 0..self.open.len() {
+            if std::mem::take(&mut self.open[choice]) {
+                self.push(choice, 0, Some(Finish::Abort));
+            }
+        }
+    }
+}
+
+// === impl JobHandle ===
+
+impl JobHandle {
+    /// What is new; wakes the caller when something is.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Progress> {
+        self.shared.lock().poll_job(self.id, cx)
+    }
+
+    /// What is new, waiting for it.
+    pub(super) async fn next(&self) -> Progress {
+        std::future::poll_fn(|cx| self.poll(cx)).await
+    }
+}
+
+impl Drop for JobHandle {
+    fn drop(&mut self) {
+        self.shared.update(|state| state.drop_job(self.id));
+    }
+}
