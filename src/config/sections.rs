@@ -1,7 +1,7 @@
 //! The keys of the single sections, with their ranges.
 
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use super::reader::Section;
@@ -236,7 +236,7 @@ pub(super) fn secret(
         .ok()
 }
 
-fn file_text(path: &PathBuf, around: &dyn Surroundings) -> Result<String, String> {
+fn file_text(path: &Path, around: &dyn Surroundings) -> Result<String, String> {
     around
         .text(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))
