@@ -10,7 +10,7 @@ use jiff::ZonedDateTime;
 use jiff::fmt::strtime;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error as ThisError;
 
@@ -56,7 +56,7 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION);
     environment.set_debug(false);
-    environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(python_method);
     environment.add_filter("tojson", tojson);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
@@ -90,6 +90,34 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     }
     rewritten.push_str(rest);
     rewritten
+}
+
+/// Methods of Python's types. Only `str.title` is ours: the library's starts words
+/// at white space, Python's after every character without case.
+fn python_method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    method: &str,
+    arguments: &[Value],
+) -> Result<Value, Error> {
+    match (method, value.as_str(), arguments) {
+        ("title", Some(text), []) => Ok(Value::from(title(text))),
+        _ => pycompat::unknown_method_callback(state, value, method, arguments),
+    }
+}
+
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut in_word = false;
+    for c in text.chars() {
+        if in_word {
+            titled.extend(c.to_lowercase());
+        } else {
+            titled.extend(c.to_uppercase());
+        }
+        in_word = c.is_lowercase() || c.is_uppercase();
+    }
+    titled
 }
 
 fn raise_exception(message: Value) -> Result<Value, Error> {
@@ -189,6 +217,14 @@ mod tests {
     #[test]
     fn the_year_is_four_digits() {
         assert_eq!(render("{{ strftime_now('%Y') }}").unwrap().len(), 4);
+    }
+
+    #[test]
+    fn titles_start_words_after_anything_without_case() {
+        assert_eq!(
+            render("{{ 'they\\'re 4x4 a_b'.title() }}").unwrap(),
+            "They'Re 4X4 A_B"
+        );
     }
 
     #[test]
