@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::chat::weigh::Weight;
+use super::chat::weigh::{Weight, media_tokens};
 use super::chat::{Conversation, Defaults, Odd, variables};
 use super::engine::{AddSpecial, Counted, Engines};
 use super::estimate::Calibration;
@@ -106,7 +106,7 @@ impl ModelCounter {
     /// at 5 to 30 ns a byte. Cheap: O(messages), plus spelling out tools.
     pub fn cost_bytes(input: &PromptInput<'_>) -> usize {
         match input {
-            PromptInput::Chat(chat) => Weight::of(chat, MediaAllowance::default()).bytes(),
+            PromptInput::Chat(chat) => Weight::of(chat).bytes(),
             PromptInput::Texts { texts, .. } => texts.iter().map(|text| text.len()).sum(),
             PromptInput::Ids { .. } => 0,
         }
@@ -174,7 +174,7 @@ impl ModelCounter {
         if let Some(open_end) = open_end {
             open_end.cut(&mut text)?;
         }
-        let media_tokens = Weight::of(input, self.media).media_tokens;
+        let media_tokens = media_tokens(input.messages, self.media);
         Ok(Some(Rendered { text, media_tokens }))
     }
 
@@ -209,12 +209,12 @@ impl ModelCounter {
     /// Texts by the engine where there is one, a ChatML-like frame around each
     /// message, and a margin for what the template would say beyond that.
     fn estimate_chat(&self, chat: &ChatInput<'_>) -> Counted {
-        let weight = Weight::of(chat, self.media);
+        let weight = Weight::of(chat);
         let text = self.count_text(&weight.text(), AddSpecial::Bare).tokens;
         let tokens = text
             .saturating_add(text.div_ceil(UNRENDERED_MARGIN))
             .saturating_add(weight.overhead())
-            .saturating_add(weight.media_tokens);
+            .saturating_add(media_tokens(chat.messages, self.media));
         Counted {
             tokens,
             precision: Precision::Estimated,
@@ -240,7 +240,7 @@ impl ModelCounter {
             .as_ref()
             .and_then(|engines| engines.count(text, add_special));
         by_engine.unwrap_or_else(|| Counted {
-            tokens: self.calibration.tokens(text.len()),
+            tokens: self.calibration.tokens(text),
             precision: Precision::Estimated,
         })
     }

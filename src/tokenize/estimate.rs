@@ -1,10 +1,12 @@
 //! Counts without a tokenizer: bytes times a ratio that calibrates itself.
 //!
 //! Decides how many tokens to charge for text nobody here can tokenize. Never
-//! reads the text itself. Invariant: at least one token, and at most one per
-//! byte, for any text that is not empty.
+//! looks at more of it than where its white space is. Invariant: at least one
+//! token, and at most one per byte, for any text that is not empty.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::runs::dense_bytes;
 
 /// Tokens per byte before anything was observed: the ratio of English prose is
 /// near 0.23, of code near 0.3, of Chinese near 0.3.
@@ -57,12 +59,14 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// Tokens to charge for `bytes` of text: the mean ratio plus two deviations,
-    /// rounded **up**.
-    pub(super) fn tokens(&self, bytes: usize) -> u64 {
-        if bytes == 0 {
+    /// Tokens to charge for `text`: the mean ratio plus two deviations, twice that
+    /// for stretches like base64, rounded **up**.
+    pub(super) fn tokens(&self, text: &str) -> u64 {
+        if text.is_empty() {
             return 0;
         }
+        let bytes = text.len();
+        let charged = u64::try_from(bytes + dense_bytes(text)).unwrap_or(u64::MAX);
         let (mean, deviation) = unpack(self.0.load(Ordering::Relaxed));
         let ratio = f64::from((mean + SAFETY * deviation).clamp(0.05, 1.0));
         let most = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -70,9 +74,9 @@ impl Calibration {
             clippy::cast_precision_loss,
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "a ratio of at most one times a length in memory fits"
+            reason = "a ratio of at most one times twice a length in memory fits"
         )]
-        let tokens = (most as f64 * ratio).ceil() as u64;
+        let tokens = (charged as f64 * ratio).ceil() as u64;
         tokens.clamp(1, most)
     }
 
@@ -118,12 +122,16 @@ fn unpack(word: u64) -> (f32, f32) {
 mod tests {
     use super::*;
 
+    fn prose(bytes: usize) -> String {
+        "word ".repeat(bytes / 5)
+    }
+
     #[test]
     fn a_fresh_estimate_is_above_english_and_code_and_never_zero() {
         let fresh = Calibration::default();
-        assert_eq!(fresh.tokens(0), 0);
-        assert_eq!(fresh.tokens(1), 1);
-        assert_eq!(fresh.tokens(1000), 421);
+        assert_eq!(fresh.tokens(""), 0);
+        assert_eq!(fresh.tokens("a"), 1);
+        assert_eq!(fresh.tokens(&prose(1000)), 421);
     }
 
     #[test]
@@ -132,7 +140,7 @@ mod tests {
         for _ in 0..200 {
             learned.observe(4000, 1000);
         }
-        let tokens = learned.tokens(4000);
+        let tokens = learned.tokens(&prose(4000));
         assert!((1000..=1020).contains(&tokens), "{tokens}");
     }
 
@@ -143,7 +151,7 @@ mod tests {
             learned.observe(4000, 800);
             learned.observe(4000, 1600);
         }
-        let tokens = learned.tokens(4000);
+        let tokens = learned.tokens(&prose(4000));
         assert!((1600..=2200).contains(&tokens), "{tokens}");
     }
 
@@ -151,10 +159,10 @@ mod tests {
     fn one_token_prompts_and_wild_answers_teach_nothing_harmful() {
         let learned = Calibration::default();
         learned.observe(1, 1);
-        assert_eq!(learned.tokens(1000), 421);
+        assert_eq!(learned.tokens(&prose(1000)), 421);
         for _ in 0..500 {
             learned.observe(10, 1_000_000);
         }
-        assert_eq!(learned.tokens(1000), 1000);
+        assert_eq!(learned.tokens(&prose(1000)), 1000);
     }
 }

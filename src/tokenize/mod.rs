@@ -25,6 +25,8 @@ mod estimate;
 mod files;
 mod runs;
 mod template;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::path::PathBuf;

@@ -87,6 +87,18 @@ fn floor_boundary(text: &str, mut at: usize) -> usize {
     at
 }
 
+/// A stretch of ASCII without white space is dense from this length on: no word
+/// and few links are as long, while base64 and minified code are.
+const DENSE_STRETCH: usize = 64;
+
+/// Bytes in dense stretches, where a token covers half of what it does in prose.
+pub(super) fn dense_bytes(text: &str) -> usize {
+    text.split(|c: char| c.is_whitespace() || !c.is_ascii())
+        .map(str::len)
+        .filter(|length| *length >= DENSE_STRETCH)
+        .sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +120,13 @@ mod tests {
         }
         assert!(!has_run_over(&"a".repeat(4096), 4096));
         assert!(has_run_over(&"a".repeat(4097), 4096));
+    }
+
+    #[test]
+    fn only_long_stretches_of_ascii_are_dense() {
+        assert_eq!(dense_bytes(&"word ".repeat(100)), 0);
+        assert_eq!(dense_bytes(&"漢字".repeat(100)), 0);
+        assert_eq!(dense_bytes(&format!("data: {} end", "x".repeat(64))), 64);
     }
 
     #[test]

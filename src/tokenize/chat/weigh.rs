@@ -4,7 +4,7 @@
 //! fails. Invariant: every text in the messages, tools and documents is weighed;
 //! links and embedded data of media are not text.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::turn::{media, part_kind};
 use crate::tokenize::{ChatInput, MediaAllowance};
@@ -17,26 +17,46 @@ const PER_PROMPT: u64 = 8;
 /// 512 half-precision numbers.
 const BYTES_PER_EMBEDDING: usize = 1365;
 
-/// The parts of a request that will become tokens.
+/// Tokens charged for the media of a request. O(messages and parts).
+pub(in crate::tokenize) fn media_tokens(messages: &Value, allowance: MediaAllowance) -> u64 {
+    let contents = messages.as_array().into_iter().flatten();
+    let parts = contents.filter_map(|message| message.get("content")?.as_array());
+    parts
+        .flatten()
+        .filter_map(|part| part_tokens(part.as_object()?, allowance))
+        .fold(0, u64::saturating_add)
+}
+
+/// Tokens of a media part; `None` for one that is text, or unknown.
+fn part_tokens(part: &Map<String, Value>, allowance: MediaAllowance) -> Option<u64> {
+    let kind = part_kind(part)?;
+    match media(kind) {
+        Some("image") => Some(allowance.image),
+        Some("audio") => Some(allowance.audio),
+        Some(_) => Some(allowance.video),
+        None if kind == "prompt_embeds" => Some(embedding_rows(part.get("data"))),
+        None => None,
+    }
+}
+
+/// The text of a request that will become tokens.
 #[derive(Debug, Default)]
 pub(in crate::tokenize) struct Weight<'a> {
     /// All texts, as they are.
     pub(in crate::tokenize) texts: Vec<&'a str>,
     /// JSON that a template would spell out, spelled out here.
     pub(in crate::tokenize) spelled: Vec<String>,
-    /// Tokens of media by allowance.
-    pub(in crate::tokenize) media_tokens: u64,
     messages: u64,
 }
 
 impl<'a> Weight<'a> {
-    /// Weighs a request. O(its size).
-    pub(in crate::tokenize) fn of(input: &ChatInput<'a>, media: MediaAllowance) -> Self {
+    /// Weighs a request without its media. O(its size).
+    pub(in crate::tokenize) fn of(input: &ChatInput<'a>) -> Self {
         let mut weight = Self::default();
         match input.messages {
             Value::Array(messages) => {
                 for message in messages {
-                    weight.add_message(message, media);
+                    weight.add_message(message);
                 }
             }
             other => weight.spell(other),
@@ -69,7 +89,7 @@ impl<'a> Weight<'a> {
         texts.saturating_add(spelled)
     }
 
-    fn add_message(&mut self, message: &'a Value, media: MediaAllowance) {
+    fn add_message(&mut self, message: &'a Value) {
         self.messages += 1;
         let Some(fields) = message.as_object() else {
             self.spell(message);
@@ -79,7 +99,7 @@ impl<'a> Weight<'a> {
             match (key.as_str(), value) {
                 ("content", Value::Array(parts)) => {
                     for part in parts {
-                        self.add_part(part, media);
+                        self.add_part(part);
                     }
                 }
                 (_, Value::String(text)) => self.texts.push(text),
@@ -88,22 +108,12 @@ impl<'a> Weight<'a> {
         }
     }
 
-    fn add_part(&mut self, part: &'a Value, allowance: MediaAllowance) {
-        let Some(fields) = part.as_object() else {
-            return match part {
-                Value::String(text) => self.texts.push(text),
-                other => self.spell(other),
-            };
-        };
-        let kind = part_kind(fields);
-        let tokens = match kind.and_then(media) {
-            Some("image") => allowance.image,
-            Some("audio") => allowance.audio,
-            Some("video") => allowance.video,
-            _ if kind == Some("prompt_embeds") => embedding_rows(fields.get("data")),
-            _ => return fields.values().for_each(|value| self.add_value(value)),
-        };
-        self.media_tokens = self.media_tokens.saturating_add(tokens);
+    fn add_part(&mut self, part: &'a Value) {
+        match part.as_object() {
+            Some(fields) if part_tokens(fields, MediaAllowance::default()).is_some() => {}
+            Some(fields) => fields.values().for_each(|value| self.add_value(value)),
+            None => self.add_value(part),
+        }
     }
 
     fn add_value(&mut self, value: &'a Value) {

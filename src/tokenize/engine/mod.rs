@@ -11,9 +11,10 @@
 //! | a long run without a split point | `tokenizers` | best worst case: under 0.2 s per MB |
 //! | `tiktoken:` vocabularies | tiktoken-rs | carries the vocabularies inside the binary |
 //!
-//! The pool of fastokens takes its size from `FASTOKENS_BPE_THREADS`, read once.
-//! Because no text it would split ever reaches it, the pool only parks; set the
-//! variable to 1 in the service's environment and its threads are never made.
+//! The pool of fastokens takes its size from `FASTOKENS_BPE_THREADS`, read once at
+//! its first count. Since only text that normalisation makes longer than 64 KiB
+//! still reaches it, its threads park; with the variable set to 1 in the
+//! service's environment they are never made.
 
 mod fast;
 mod tail;
