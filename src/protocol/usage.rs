@@ -101,16 +101,15 @@ pub fn usage_of_body(body: &[u8]) -> Option<Usage> {
 /// within `tail`; engines write it near the end of the body. For relays that
 /// keep a window of a large answer instead of all of it.
 pub fn usage_of_tail(tail: &[u8]) -> Option<Usage> {
-    memchr::memmem::rfind_iter(tail, b"\"usage\"")
-        .find_map(|at| usage_after_key(&tail[at + b"\"usage\"".len()..]))
+    let key = b"\"usage\"";
+    memchr::memmem::rfind_iter(tail, key).find_map(|at| {
+        let rest = tail[at + key.len()..].trim_ascii_start();
+        usage_of_value(rest.strip_prefix(b":")?.trim_ascii_start())
+    })
 }
 
-/// The usage object that follows a `"usage"` key; `None` for `null` or half an object.
-pub(super) fn usage_after_key(rest: &[u8]) -> Option<Usage> {
-    let value = rest
-        .trim_ascii_start()
-        .strip_prefix(b":")?
-        .trim_ascii_start();
+/// The usage object at the start of `value`; `None` for `null` or half an object.
+pub(super) fn usage_of_value(value: &[u8]) -> Option<Usage> {
     if !value.starts_with(b"{") {
         return None;
     }

@@ -1,1 +1,440 @@
-//! Looks into one event.
+//! Looks into one event, without parsing it as JSON unless it must.
+//!
+//! Keys are searched for as bytes. Within a JSON string a quote is escaped, so
+//! `"usage"` followed by a colon is always a key, whatever text a model writes.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+use serde_json::Value;
+
+use super::super::usage::{Finish, usage_of_value};
+use super::facts::{Facts, StreamError};
+
+/// Longest part of an engine's error message that is kept, in characters.
+const MESSAGE_CHARS: usize = 300;
+
+/// What an event is to the relay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// Passes in every mode.
+    Ordinary,
+    /// Usage and an empty list of choices: there only because usage was asked for.
+    UsageOnly,
+}
+
+/// A quoted key and its searcher, built once.
+struct Key {
+    finder: Finder<'static>,
+    len: usize,
+}
+
+struct Keys {
+    choices: Key,
+    delta: Key,
+    error: Key,
+    finish_reason: Key,
+    text: Key,
+    usage: Key,
+}
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
+    choices: Key::new("\"choices\""),
+    delta: Key::new("\"delta\""),
+    error: Key::new("\"error\""),
+    finish_reason: Key::new("\"finish_reason\""),
+    text: Key::new("\"text\""),
+    usage: Key::new("\"usage\""),
+});
+
+/// Adds what `event` says to `facts`. `scratch` is used for events whose data
+/// spans lines. Linear in the event.
+pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) -> Shape {
+    let Some(data) = data(event, scratch) else {
+        return Shape::Ordinary;
+    };
+    if data == b"[DONE]" {
+        facts.merge(Facts {
+            done: true,
+            ..Facts::default()
+        });
+        return Shape::Ordinary;
+    }
+    let keys = &*KEYS;
+    let usage = keys.usage.values(data).find_map(usage_of_value);
+    let choices = keys.choices.values(data).next();
+    let has_choices = choices.is_some_and(|list| !is_empty(list, b'[', b']'));
+    facts.merge(Facts {
+        data_events: 1,
+        token_events: u32::from(has_choices && carries_output(data)),
+        usage: usage.filter(|_| !has_choices),
+        progress: usage.filter(|_| has_choices),
+        finish: finish(data),
+        error: error(data),
+        ..Facts::default()
+    });
+    match (usage, choices) {
+        (Some(_), Some(_)) if !has_choices => Shape::UsageOnly,
+        _ => Shape::Ordinary,
+    }
+}
+
+/// Whether the beginning of an event leaves open that it is the usage event.
+///
+/// `scanned` is how far earlier calls for this event have looked, so that a
+/// growing event is searched once.
+pub(super) fn may_be_usage(event: &[u8], scanned: &mut usize) -> bool {
+    let key = &KEYS.choices;
+    while let Some(found) = key.finder.find(&event[*scanned..]) {
+        let at = *scanned + found;
+        let rest = event[at + key.len..].trim_ascii_start();
+        let Some(value) = rest.strip_prefix(b":") else {
+            if rest.is_empty() {
+                *scanned = at;
+                return true;
+            }
+            // A text that reads "choices", not a key.
+            *scanned = at + key.len;
+            continue;
+        };
+        *scanned = at;
+        let value = value.trim_ascii_start();
+        return value.is_empty() || is_empty(value, b'[', b']') || value.trim_ascii() == b"[";
+    }
+    *scanned = (*scanned).max(event.len().saturating_sub(key.len - 1));
+    true
+}
+
+/// The data of an event: its `data` lines joined; `None` where there is none or it is empty.
+fn data<'a>(event: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let mut lines = DataLines { rest: event };
+    let first = lines.next()?;
+    let Some(second) = lines.next() else {
+        return (!first.is_empty()).then_some(first);
+    };
+    scratch.clear();
+    scratch.extend_from_slice(first);
+    for line in std::iter::once(second).chain(lines) {
+        scratch.push(b'\n');
+        scratch.extend_from_slice(line);
+    }
+    Some(scratch)
+}
+
+/// Values of the `data` lines of an event.
+struct DataLines<'a> {
+    rest: &'a [u8],
+}
+
+fn carries_output(data: &[u8]) -> bool {
+    let mut deltas = KEYS.delta.values(data).peekable();
+    if deltas.peek().is_some() {
+        return deltas.any(has_output);
+    }
+    KEYS.text
+        .values(data)
+        .any(|value| value.starts_with(b"\"") && !value.starts_with(b"\"\""))
+}
+
+/// Whether a `delta` object carries text, reasoning, tool calls or anything else
+/// but a role; it is walked member by member up to the first that does.
+fn has_output(delta: &[u8]) -> bool {
+    let Some(mut rest) = delta.strip_prefix(b"{") else {
+        return false;
+    };
+    while let Some((key, value)) = member(rest) {
+        rest = match value.first() {
+            Some(b'"') if key == b"role" => after(&value[1..], b'"'),
+            Some(b'"') if !value.starts_with(b"\"\"") => return true,
+            Some(b'"') => &value[2..],
+            Some(b'[') if !is_empty(value, b'[', b']') => return true,
+            Some(b'[') => after(value, b']'),
+            Some(b'{') if !is_empty(value, b'{', b'}') => return true,
+            Some(b'{') => after(value, b'}'),
+            _ => &value[memchr::memchr2(b',', b'}', value).unwrap_or(value.len())..],
+        };
+        match rest.trim_ascii_start().strip_prefix(b",") {
+            Some(next) => rest = next,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// The key at the start of `rest` and what follows its colon.
+fn member(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let key = rest.trim_ascii_start().strip_prefix(b"\"")?;
+    let end = memchr::memchr(b'"', key)?;
+    Some((&key[..end], colon(&key[end + 1..])?))
+}
+
+/// What follows a colon, spaces skipped.
+fn colon(rest: &[u8]) -> Option<&[u8]> {
+    rest.trim_ascii_start()
+        .strip_prefix(b":")
+        .map(<[u8]>::trim_ascii_start)
+}
+
+fn after(text: &[u8], byte: u8) -> &[u8] {
+    memchr::memchr(byte, text).map_or(&[], |at| &text[at + 1..])
+}
+
+/// Whether `value` begins with an empty list or object.
+fn is_empty(value: &[u8], open: u8, close: u8) -> bool {
+    value
+        .strip_prefix(&[open])
+        .is_some_and(|rest| rest.trim_ascii_start().first() == Some(&close))
+}
+
+fn finish(data: &[u8]) -> Option<Finish> {
+    let reasons = KEYS
+        .finish_reason
+        .values(data)
+        .filter_map(|value| value.strip_prefix(b"\""));
+    let reasons = reasons.map(|text| &text[..memchr::memchr(b'"', text).unwrap_or(text.len())]);
+    reasons
+        .map(|reason| Finish::from_reason(&String::from_utf8_lossy(reason)))
+        .reduce(Finish::worse)
+}
+
+/// The error an event reports: under a top-level `error`, or as an object of
+/// its own as versions up to 0.10 wrote it. Parsed only where the word occurs.
+fn error(data: &[u8]) -> Option<StreamError> {
+    KEYS.error.finder.find(data)?;
+    let event: Value = serde_json::from_slice(data).ok()?;
+    let error = match event.get("error") {
+        Some(error) if !error.is_null() => error,
+        _ if event["object"] == "error" => &event,
+        _ => return None,
+    };
+    let code = match &error["code"] {
+        Value::Number(code) => code.as_u64().and_then(|code| u16::try_from(code).ok()),
+        Value::String(code) => code.parse().ok(),
+        _ => None,
+    };
+    let message = error["message"]
+        .as_str()
+        .or(error.as_str())
+        .unwrap_or_default();
+    Some(StreamError {
+        code,
+        kind: error["type"].as_str().unwrap_or_default().to_owned(),
+        message: message.chars().take(MESSAGE_CHARS).collect(),
+    })
+}
+
+// === impl Key ===
+
+impl Key {
+    fn new(quoted: &'static str) -> Self {
+        Self {
+            finder: Finder::new(quoted),
+            len: quoted.len(),
+        }
+    }
+
+    /// What follows each occurrence of the key and its colon.
+    fn values<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        self.finder
+            .find_iter(data)
+            .filter_map(|at| colon(&data[at + self.len..]))
+    }
+}
+
+// === impl DataLines ===
+
+impl<'a> Iterator for DataLines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !self.rest.is_empty() {
+            let end = memchr::memchr2(b'\n', b'\r', self.rest);
+            let line = &self.rest[..end.unwrap_or(self.rest.len())];
+            // The LF of a CRLF is left as an empty line, which is no data line.
+            self.rest = end.map_or(&[], |end| &self.rest[end + 1..]);
+            if line == b"data" {
+                return Some(&[]);
+            }
+            if let Some(value) = line.strip_prefix(b"data:") {
+                return Some(value.strip_prefix(b" ").unwrap_or(value));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::usage::Usage;
+    use super::*;
+
+    fn facts(event: &str) -> Facts {
+        let mut facts = Facts::default();
+        inspect(event.as_bytes(), &mut Vec::new(), &mut facts);
+        facts
+    }
+
+    fn delta(delta: &str) -> u32 {
+        facts(&format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{delta},\"finish_reason\":null}}]}}\n\n"
+        ))
+        .token_events
+    }
+
+    #[test]
+    fn a_delta_carries_output_unless_it_is_empty_or_a_role() {
+        for empty in [
+            "{}",
+            "{ }",
+            r#"{"role":"assistant","content":""}"#,
+            r#"{"role":"assistant"}"#,
+            r#"{"content":null,"tool_calls":[],"x":{},"reasoning":""}"#,
+            r#"{"content":"" , "n" : 7 }"#,
+            "null",
+        ] {
+            assert_eq!(delta(empty), 0, "{empty}");
+        }
+        for full in [
+            r#"{"content":" code"}"#,
+            r#"{ "role" : "assistant", "content" : "x" }"#,
+            r#"{"content":null,"reasoning":"hm"}"#,
+            r#"{"reasoning_content":"hm","content":""}"#,
+            r#"{"tool_calls":[{"index":0,"function":{"arguments":"{"}}]}"#,
+            r#"{"content":"","function_call":{"name":"f"}}"#,
+            r#"{"content":"\"delta\":{}"}"#,
+        ] {
+            assert_eq!(delta(full), 1, "{full}");
+        }
+    }
+
+    #[test]
+    fn a_completion_event_carries_output_where_its_text_is_not_empty() {
+        assert_eq!(
+            facts("data: {\"choices\":[{\"text\":\"x\"}]}\n\n").token_events,
+            1
+        );
+        assert_eq!(
+            facts("data: {\"choices\":[{\"text\":\"\"},{\"text\":\"y\"}]}\n\n").token_events,
+            1
+        );
+        assert_eq!(
+            facts("data: {\"choices\":[{\"text\":\"\"}]}\n\n").token_events,
+            0
+        );
+    }
+
+    #[test]
+    fn usage_with_choices_is_progress_and_without_is_the_total() {
+        let usage = Some(Usage {
+            prompt_tokens: 3,
+            completion_tokens: 2,
+            cached_tokens: None,
+        });
+        let total = facts(
+            "data: {\"choices\": [ ], \"usage\": {\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n",
+        );
+        assert_eq!((total.usage, total.progress), (usage, None));
+        let part = facts(
+            "data: {\"choices\":[{\"text\":\"x\"}],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n",
+        );
+        assert_eq!((part.usage, part.progress), (None, usage));
+        let null = facts("data: {\"choices\":[],\"usage\":null}\n\n");
+        assert_eq!(
+            (null.usage, null.progress, null.data_events),
+            (None, None, 1)
+        );
+    }
+
+    #[test]
+    fn texts_that_look_like_keys_say_nothing() {
+        let quoted = facts(
+            r#"data: {"choices":[{"delta":{"content":"\"usage\":{\"prompt_tokens\":9},\"error\":1,\"finish_reason\":\"abort\""}}]}"#,
+        );
+        assert_eq!(
+            quoted,
+            Facts {
+                data_events: 1,
+                token_events: 1,
+                ..Facts::default()
+            }
+        );
+        let bare =
+            facts(r#"data: {"choices":[{"delta":{"content":"error"},"finish_reason":"length"}]}"#);
+        assert_eq!((bare.error, bare.finish), (None, Some(Finish::Length)));
+    }
+
+    #[test]
+    fn errors_are_read_in_all_shapes() {
+        let event = facts(
+            "data: {\"error\": {\"message\": \"boom\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}\n\n",
+        );
+        let expected = StreamError {
+            code: Some(500),
+            kind: "InternalServerError".into(),
+            message: "boom".into(),
+        };
+        assert_eq!(event.error, Some(expected.clone()));
+        let flat = facts(
+            r#"data: {"object":"error","message":"boom","type":"InternalServerError","code":"500"}"#,
+        );
+        assert_eq!(flat.error, Some(expected));
+        let text = facts(r#"data: {"error":"Unauthorized"}"#).error.unwrap();
+        assert_eq!((text.code, text.message.as_str()), (None, "Unauthorized"));
+        assert_eq!(facts(r#"data: {"error":null,"choices":[]}"#).error, None);
+    }
+
+    #[test]
+    fn data_over_several_lines_is_joined_and_other_fields_are_skipped() {
+        let event = "event: x\r\nid: 5\r\n: ping\r\ndata: {\"choices\":[],\r\ndata:\"usage\":{\"prompt_tokens\":1}}\r\nretry: 1\r\n\r\n";
+        let usage = Usage {
+            prompt_tokens: 1,
+            completion_tokens: 0,
+            cached_tokens: None,
+        };
+        assert_eq!(facts(event).usage, Some(usage));
+        for silent in [
+            ": keep-alive\n\n",
+            "event: x\n\n",
+            "data:\n\n",
+            "data\n\n",
+            "data: \n\n",
+            "\n",
+            "database: 1\n\n",
+        ] {
+            assert_eq!(facts(silent), Facts::default(), "{silent:?}");
+        }
+        assert!(facts("data: [DONE]\n\n").done && facts("data:[DONE]\r\r").done);
+    }
+
+    #[test]
+    fn an_event_is_taken_for_usage_until_its_choices_are_seen() {
+        let open = |text: &str| may_be_usage(text.as_bytes(), &mut 0);
+        for text in [
+            "",
+            "data: {\"id\":\"x\"",
+            "data: {\"choices\"",
+            "data: {\"choices\": [ ",
+            "data: {\"choices\":[],\"us",
+            "data: {\"model\":\"choices\",\"cho",
+        ] {
+            assert!(open(text), "{text}");
+        }
+        for text in [
+            "data: {\"choices\":[{",
+            "data: {\"choices\" : [ 1",
+            "data: {\"choices\":null",
+        ] {
+            assert!(!open(text), "{text}");
+        }
+        let text = b"data: {\"model\":\"choices\",\"choices\":[{";
+        let mut scanned = 0;
+        let decided: Vec<usize> = (1..=text.len())
+            .filter(|end| !may_be_usage(&text[..*end], &mut scanned))
+            .collect();
+        assert_eq!(
+            decided,
+            [text.len()],
+            "byte by byte the same is found at the last byte"
+        );
+    }
+}
