@@ -16,6 +16,7 @@ pub enum Metric {
     QueueWait,
     FirstToken,
     Duration,
+    Admissions,
     UpstreamFailures,
     EnginePreemptions,
     ScrapesFailed,
@@ -29,6 +30,7 @@ pub enum Metric {
     KvHeld,
     KvForeign,
     KvDrift,
+    TenantInFlight,
     MetricsAge,
     BackendState,
     BodyBytes,
@@ -73,7 +75,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -84,6 +86,7 @@ impl Metric {
         Self::QueueWait,
         Self::FirstToken,
         Self::Duration,
+        Self::Admissions,
         Self::UpstreamFailures,
         Self::EnginePreemptions,
         Self::ScrapesFailed,
@@ -97,6 +100,7 @@ impl Metric {
         Self::KvHeld,
         Self::KvForeign,
         Self::KvDrift,
+        Self::TenantInFlight,
         Self::MetricsAge,
         Self::BackendState,
         Self::BodyBytes,
@@ -141,6 +145,11 @@ impl Metric {
                 "Exact counts that differ from the engine's usage: the tokenizer or template is not the engine's.",
                 POOL,
             ),
+            Self::Admissions => counter(
+                "tidegate_admissions_total",
+                "Requests by what the queue did with them (admitted, refused, expired, left) and how admitted ones ended (finished, failed, cancelled).",
+                &["model", "outcome"],
+            ),
             Self::UpstreamFailures => counter(
                 "tidegate_upstream_failures_total",
                 "Requests that a backend failed, by kind.",
@@ -148,7 +157,7 @@ impl Metric {
             ),
             Self::EnginePreemptions => counter(
                 "tidegate_engine_preemptions_total",
-                "Preemptions a backend's engine reports since its start.",
+                "Preemptions a backend's engine has reported while the gateway watched.",
                 BACKEND,
             ),
             Self::ScrapesFailed => counter(
@@ -237,6 +246,11 @@ impl Metric {
                 "tidegate_kv_ledger_drift_tokens",
                 "KV tokens the engine reports less those in the books; far below 0 for long: the books hold too much.",
                 BACKEND,
+            ),
+            Self::TenantInFlight => gauge(
+                "tidegate_tenant_in_flight_tokens",
+                "KV tokens charged to a tenant's in-flight share.",
+                TRAFFIC,
             ),
             Self::MetricsAge => gauge(
                 "tidegate_backend_metrics_age_seconds",

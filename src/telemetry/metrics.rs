@@ -16,6 +16,7 @@ use metrics_util::MetricKindMask;
 
 use super::labels::Labels;
 use super::metric::{Kind, Metric};
+use super::pool::Preemptions;
 use super::record::AccessRecord;
 use crate::config::Config;
 
@@ -33,6 +34,7 @@ pub struct Metrics {
     ended: DashMap<(&'static str, Option<u16>, Option<&'static str>), Counter>,
     tokens: DashMap<(Arc<str>, Arc<str>), Tokens>,
     times: DashMap<(Arc<str>, &'static str), Times>,
+    preemptions: DashMap<(Arc<str>, u32), Preemptions>,
 }
 
 /// How a backend failed a request.
@@ -114,6 +116,7 @@ impl Metrics {
             ended: DashMap::new(),
             tokens: DashMap::new(),
             times: DashMap::new(),
+            preemptions: DashMap::new(),
         }
     }
 
@@ -219,6 +222,15 @@ impl Metrics {
     pub(super) fn counter(&self, metric: Metric, labels: &[&str]) -> Counter {
         self.recorder
             .register_counter(&key(metric, labels), &METADATA)
+    }
+
+    pub(super) const fn labels(&self) -> &Labels {
+        &self.labels
+    }
+
+    /// Preemption counters by model and slot.
+    pub(super) const fn preemptions(&self) -> &DashMap<(Arc<str>, u32), Preemptions> {
+        &self.preemptions
     }
 
     fn histogram(&self, metric: Metric, labels: &[&str]) -> Histogram {

@@ -10,6 +10,7 @@ mod diagnostics;
 mod labels;
 mod metric;
 mod metrics;
+mod pool;
 mod record;
 
 use std::io;
@@ -21,6 +22,7 @@ pub use access::AccessWriter;
 pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Loss, Metrics, UpstreamFailure};
+pub use pool::{BackendView, PoolView};
 pub use record::{AccessRecord, Class, Finish};
 
 /// Metrics and access log of one gateway.

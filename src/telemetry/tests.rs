@@ -6,6 +6,8 @@ use super::*;
 use crate::config::{Log, Tenant};
 use crate::core::backend::Tier;
 
+mod pool;
+
 fn served() -> AccessRecord {
     let arrival = SystemTime::UNIX_EPOCH + Duration::from_millis(1_766_400_000_250);
     AccessRecord {
