@@ -21,7 +21,7 @@ reservation = "{reservation}"
 
 [[models]]
 name = "{model}"
-tokenizer = "{tokenizer}"
+tokenizer = "directory:{tokenizer}"
 """
 
 BACKEND = """
