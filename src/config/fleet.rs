@@ -62,7 +62,7 @@ const VISIBILITY: [(&str, BackendVisibility); 2] = [
 ];
 
 const TOKENIZER: &str =
-    "\"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, or \"directory:\" and a path";
+    "\"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, or a directory's path with a /";
 
 const HEADER_NAME: &str = "1 to 128 visible ASCII characters";
 
@@ -124,34 +124,32 @@ fn needed_name(section: &mut Section<'_>, key: &'static str, meaning: &str) -> S
 
 fn tokenizer(section: &mut Section<'_>, around: &dyn Surroundings) -> Option<TokenizerChoice> {
     let written = section.text("tokenizer", TOKENIZER)?;
-    match written
-        .split_once(':')
-        .map_or((written.as_str(), ""), |(kind, rest)| (kind, rest.trim()))
-    {
-        ("engine", "") => Some(TokenizerChoice::Engine),
-        ("estimate", "") => Some(TokenizerChoice::Estimate),
-        ("tiktoken", name) if !name.is_empty() => Some(TokenizerChoice::Tiktoken(name.to_owned())),
-        ("directory", path) if !path.is_empty() => {
-            let directory = around.path(path);
-            let file = directory.join("tokenizer.json");
-            if !around.is_file(&file) {
-                section.note(
-                    "tokenizer",
-                    None,
-                    format!("{} is not a file", file.display()),
-                );
-            }
-            Some(TokenizerChoice::Directory(directory))
+    match written.split_once(':') {
+        None if written == "engine" => return Some(TokenizerChoice::Engine),
+        None if written == "estimate" => return Some(TokenizerChoice::Estimate),
+        Some(("tiktoken", name)) if !name.is_empty() => {
+            return Some(TokenizerChoice::Tiktoken(name.to_owned()));
         }
-        _ => {
+        _ if !written.contains('/') => {
             section.note(
                 "tokenizer",
                 Some(format!("{written:?}")),
                 format!("must be {TOKENIZER}"),
             );
-            None
+            return None;
         }
+        _ => {}
     }
+    let directory = around.path(&written);
+    let file = directory.join("tokenizer.json");
+    if !around.is_file(&file) {
+        section.note(
+            "tokenizer",
+            None,
+            format!("{} is not a file", file.display()),
+        );
+    }
+    Some(TokenizerChoice::Directory(directory))
 }
 
 /// Template variables as the templates take them. TOML dates and NaN have no JSON form.

@@ -247,12 +247,12 @@ fn limits_that_contradict_each_other_are_told() {
 
 #[test]
 fn files_that_a_model_names_must_be_there() {
-    let keys = "\ntokenizer = \"directory:llama\"\nchat_template_file = \"c.jinja\"\n[[models.b";
+    let keys = "\ntokenizer = \"./llama\"\nchat_template_file = \"c.jinja\"\n[[models.b";
     let text = LEAST.replace("\n[[models.b", keys);
     let problems = load_in(&text, &Around::default())
         .expect_err("files are missing")
         .to_string();
-    let expected = "models[0].tokenizer: /etc/tidegate/llama/tokenizer.json is not a file\n\
+    let expected = "models[0].tokenizer: /etc/tidegate/./llama/tokenizer.json is not a file\n\
         models[0].chat_template_file: /etc/tidegate/c.jinja is not a file";
     assert_eq!(problems, expected);
 }

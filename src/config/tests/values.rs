@@ -37,7 +37,7 @@ fn written_values_are_taken() {
 
 #[test]
 fn a_model_with_everything_is_taken() {
-    let text = "[[models]]\nname = \"llama\"\naliases = [\"lora\"]\ntokenizer = \"directory:/models/llama\"\n\
+    let text = "[[models]]\nname = \"llama\"\naliases = [\"lora\"]\ntokenizer = \"/models/llama\"\n\
          on_uncountable = \"refuse\"\nchat_template_file = \"chat.jinja\"\n\
          template_kwargs = { enable_thinking = false, tags = [1, \"a\"] }\n\
          long_on_standard = \"never\"\nkv_layout = \"hybrid\"\n\
@@ -114,6 +114,9 @@ fn tokenizers_are_told_apart_by_their_first_word() {
         tokenizer("tiktoken:o200k_base"),
         Ok(TokenizerChoice::Tiktoken("o200k_base".to_owned()))
     );
+    let typo = tokenizer("engin").map_err(|problems| problems.to_string());
+    let told = "models[0].tokenizer = \"engin\": must be \"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, or a directory's path with a /";
+    assert_eq!(typo, Err(told.to_owned()));
 }
 
 #[test]
