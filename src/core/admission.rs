@@ -71,8 +71,9 @@ struct Round {
     resume: Option<Turn>,
     /// Whether waiters are left that this round has not looked at.
     unfinished: bool,
-    /// Whether somebody joined the line while it was being walked.
-    joined: bool,
+    /// Whether the line must be walked once more: somebody joined it on the
+    /// way, or whoever left had kept others out of a tier or a backend.
+    again: bool,
     /// When growth last started a round.
     growth: Time,
     /// Whether growth since then may have made room.
@@ -167,7 +168,7 @@ impl Admission {
             }
             Decision::Wait { home, output, .. } => {
                 let tenant = demand.tenant;
-                self.round.joined |= self.round.unfinished;
+                self.round.again |= self.round.unfinished;
                 self.drain.set_backlogged(now, Backlog::Some);
                 let waiter = Waiter {
                     shape: Shape::of(&demand),
@@ -213,6 +214,9 @@ impl Admission {
         out: &mut Vec<Effect>,
     ) {
         let id = self.ledger.home(lease);
+        if let Some((prompt, admitted)) = self.ledger.first_token(lease) {
+            self.on_first_token(id, prompt, now - admitted);
+        }
         let sequences = self.ledger.sequences_of(lease);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
@@ -448,6 +452,7 @@ impl Admission {
         let waiter = self.queue.remove(ticket, &self.policy.queue)?;
         self.flows
             .dequeue(waiter.demand.tenant, ticket, waiter.tokens);
+        self.round.again |= self.queue.of_home(waiter.home) == 0;
         if self.queue.is_empty() {
             self.drain.set_backlogged(now, Backlog::None);
         }
@@ -457,6 +462,7 @@ impl Admission {
             .filter(|b| b.set_aside == Some(ticket))
         {
             backend.set_aside = None;
+            self.round.again = true;
         }
         Some(waiter)
     }

@@ -221,7 +221,7 @@ impl Fleet<'_> {
         self.backends.iter().any(|backend| {
             let reachable = match backend.tier {
                 tier if tier == home => true,
-                Tier::Standard => self.tier_is_open(asked.demand, home, Tier::Standard),
+                Tier::Standard => self.tier_is_open(asked, home, Tier::Standard),
                 Tier::Large => home < Tier::Large,
                 Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
             };
@@ -242,7 +242,7 @@ impl Fleet<'_> {
         let tiers =
             std::iter::once(home).chain(Tier::ALL.into_iter().filter(move |&tier| tier != home));
         tiers
-            .filter(|&tier| self.tier_is_open(asked.demand, home, tier))
+            .filter(|&tier| self.tier_is_open(asked, home, tier))
             .find_map(|tier| {
                 let backends = self
                     .backends
@@ -267,23 +267,39 @@ impl Fleet<'_> {
     }
 
     /// Whether traffic at home in `home` may use `tier` at all now.
-    fn tier_is_open(&self, demand: &Demand, home: Tier, tier: Tier) -> bool {
+    fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
         match tier {
             _ if tier == home => true,
             Tier::Standard => {
-                let larger_up = self
-                    .backends
-                    .iter()
-                    .any(|b| b.tier == Tier::Large && b.admits() && b.may_serve(demand));
+                let is_larger_up = |backend: &Backend| {
+                    backend.tier == Tier::Large
+                        && backend.admits()
+                        && backend.may_serve(asked.demand)
+                };
                 home == Tier::Large
                     && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
-                    && !larger_up
+                    && !self.backends.iter().any(is_larger_up)
             }
             Tier::Large => home < tier && self.waiting[tier as usize] == 0,
             Tier::Offload => {
-                demand.offload == OffloadRule::WhenFaster && self.wait.is_some_and(|w| !w.is_zero())
+                asked.demand.offload == OffloadRule::WhenFaster && self.offload_is_faster(asked)
             }
         }
+    }
+
+    /// Whether the slow tier would have its first token out before the queue
+    /// for the faster ones has drained.
+    fn offload_is_faster(&self, asked: Asked<'_>) -> bool {
+        let offload = self
+            .backends
+            .iter()
+            .filter(|backend| backend.tier == Tier::Offload && backend.admits());
+        let soonest = offload
+            .map(|backend| backend.first_token_after(asked.shape.prompt_total()))
+            .min();
+        soonest
+            .zip(self.wait)
+            .is_some_and(|(first_token, wait)| first_token < wait)
     }
 
     fn keeps_reserve(&self, backend: &Backend, taken: Blocks) -> bool {

@@ -7,7 +7,10 @@ use super::demand::{Demand, OffloadRule, OutputLimit};
 use super::footprint::Shape;
 use super::queue::TicketId;
 use super::time::Time;
-use super::units::Blocks;
+use super::units::{Blocks, Tokens};
+
+/// Taken where nothing was measured: a CPU engine prefills some 500 tokens a second.
+const UNKNOWN_PACE: Duration = Duration::from_millis(2);
 
 /// A backend as placement sees it.
 #[derive(Clone, Debug)]
@@ -21,6 +24,8 @@ pub(super) struct Backend {
     /// Blocks used by traffic that is not ours, by the last scrape.
     pub(super) foreign: Blocks,
     pub(super) standing: Standing,
+    /// Time from admission to the first token for each prompt token, measured.
+    pub(super) pace: Option<Duration>,
     /// Its free blocks are kept for this waiter.
     pub(super) set_aside: Option<TicketId>,
 }
@@ -49,8 +54,22 @@ impl Backend {
             observed: None,
             foreign: Blocks::ZERO,
             standing: Standing::Active,
+            pace: None,
             set_aside: None,
         }
+    }
+
+    /// A prompt of `prompt` tokens had its first token after `passed`.
+    pub(super) fn on_first_token(&mut self, prompt: Tokens, passed: Duration) {
+        let sample = passed / u32::try_from(prompt.get().max(1)).unwrap_or(u32::MAX);
+        // An eighth of each new sample: a few requests make it, one cannot.
+        self.pace = Some(self.pace.map_or(sample, |pace| pace * 7 / 8 + sample / 8));
+    }
+
+    /// Predicted time to the first token of a prompt of `prompt` tokens.
+    pub(super) fn first_token_after(&self, prompt: Tokens) -> Duration {
+        let tokens = u32::try_from(prompt.get()).unwrap_or(u32::MAX);
+        self.pace.unwrap_or(UNKNOWN_PACE).saturating_mul(tokens)
     }
 
     pub(super) fn is_active(&self) -> bool {

@@ -40,7 +40,7 @@ impl Admission {
     pub(super) fn start_round(&mut self, now: Time, out: &mut Vec<Effect>) {
         self.round.number += 1;
         self.round.resume = None;
-        self.round.joined = false;
+        self.round.again = false;
         self.round.grown = false;
         self.round.growth = now;
         self.drain_queue(now, out);
@@ -76,8 +76,8 @@ impl Admission {
         }
         self.round.resume = None;
         self.round.thorough = false;
-        if std::mem::take(&mut self.round.joined) {
-            // Whoever joined meanwhile may stand before the end of this walk.
+        let again = std::mem::take(&mut self.round.again);
+        if again && !self.queue.is_empty() {
             self.round.number += 1;
             self.round.unfinished = true;
             out.push(Effect::Again);

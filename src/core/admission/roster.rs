@@ -1,11 +1,13 @@
 //! Backends coming, going and changing, as the probe and the operator tell it.
 
+use std::time::Duration;
+
 use super::{Admission, Effect};
 use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed};
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
-use crate::core::units::Blocks;
+use crate::core::units::{Blocks, Tokens};
 
 impl Admission {
     /// A backend joins, on books of its own. A place that was removed and still
@@ -156,6 +158,12 @@ impl Admission {
         }
     }
 
+    pub(super) fn on_first_token(&mut self, id: BackendId, prompt: Tokens, passed: Duration) {
+        if let Some(backend) = self.backend_mut(id) {
+            backend.on_first_token(prompt, passed);
+        }
+    }
+
     pub(super) fn backend(&self, id: BackendId) -> Option<&Backend> {
         self.backends.iter().find(|backend| backend.id == id)
     }
@@ -188,7 +196,7 @@ impl Admission {
             .filter(|backend| !backend.foreign.is_zero());
         let ends =
             holding.filter_map(|backend| Some(backend.observed?.at + self.policy.observed_for));
-        let just_after = std::time::Duration::from_nanos(1);
+        let just_after = Duration::from_nanos(1);
         ends.map(|end| end + just_after)
             .filter(|&end| end > now)
             .min()
