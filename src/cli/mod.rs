@@ -1,1 +1,85 @@
 //! Floor 6: flags; one function per command.
+//!
+//! Exit codes: 2 where the command line or the configuration is wrong, 1 where
+//! the run failed. stdout is data, stderr is talk.
+
+mod check;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use thiserror::Error;
+
+/// Admission gateway for vLLM clusters: counts tokens, tracks KV memory,
+/// queues, rejects and routes.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version)]
+struct Flags {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tell every problem of a configuration.
+    Check(check::Flags),
+}
+
+/// Why a command ends with an exit code other than 0.
+#[derive(Debug, Error)]
+enum Failure {
+    /// The configuration is wrong.
+    #[error("{0}")]
+    Configuration(String),
+    /// The run failed.
+    #[error("{0}")]
+    Run(String),
+}
+
+/// Runs the command of this process's command line. A wrong one ends the
+/// process with exit code 2.
+pub fn run() -> ExitCode {
+    let flags = Flags::parse();
+    let mut out = io::stdout();
+    let ended = match flags.command {
+        Command::Check(flags) => check::check(&flags, &mut out),
+    };
+    let flushed = out.flush().map_err(Failure::from);
+    match ended.and(flushed) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("tidegate: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Configuration(_) => ExitCode::from(2),
+            Self::Run(_) => ExitCode::from(1),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Run(format!("cannot write the output: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_flags_do_not_contradict_each_other() {
+        Flags::command().debug_assert();
+    }
+}

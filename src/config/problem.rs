@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use serde::Serialize;
 use thiserror::Error;
 
 /// One wrong key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Path of the key, e.g. `models[0].backends[1].url`; empty for the file as a whole.
     pub key: String,
