@@ -21,7 +21,7 @@ reservation = "{reservation}"
 
 [[models]]
 name = "{model}"
-tokenizer = "directory:{tokenizer}"
+tokenizer = "{tokenizer}"
 """
 
 BACKEND = """
