@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::job::Finish;
 use super::prompt::word;
 use super::read::{Kind, Order};
-use super::state::Finish;
 
 pub(super) const FINGERPRINT: &str = "vllm-0.32.0-simulated";
 
@@ -101,12 +101,15 @@ impl Frame {
         }
     }
 
-    /// The first event of a chat's choice: a role and no content.
-    pub(super) fn opening(&self, index: usize) -> Value {
+    /// The first event of a chat's choice: a role and no content, with `usage` where asked.
+    pub(super) fn opening(&self, index: usize, usage: Option<Value>) -> Value {
         let choice = json!({
             "index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null,
         });
         let mut event = self.event(&choice);
+        if let Some(usage) = usage {
+            event["usage"] = usage;
+        }
         event["prompt_token_ids"] = Value::Null;
         event["prompt_text"] = Value::Null;
         event

@@ -80,12 +80,7 @@ pub(super) async fn serve(
         let now = *changed.borrow_and_update();
         let idle = now.open == 0 && now.seen > 0 && !leaving;
         tokio::select! {
-            _ended = connection.as_mut() => return,
-            Ok(()) = changed.changed() => {}
-            () = tokio::time::sleep(keep_alive), if idle => {
-                connection.as_mut().graceful_shutdown();
-                leaving = true;
-            }
+            biased; // a cut comes before anything there would be to say
             Ok(()) = closing.changed() => match *closing.borrow_and_update() {
                 Closing::Keep => {}
                 Closing::Graceful => {
@@ -98,6 +93,12 @@ pub(super) async fn serve(
                     return;
                 }
             },
+            _ended = connection.as_mut() => return,
+            Ok(()) = changed.changed() => {}
+            () = tokio::time::sleep(keep_alive), if idle => {
+                connection.as_mut().graceful_shutdown();
+                leaving = true;
+            }
         }
     }
 }

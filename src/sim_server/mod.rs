@@ -11,6 +11,7 @@ mod answer;
 mod clock;
 mod connection;
 mod door;
+mod job;
 mod meters;
 mod page;
 mod prompt;
@@ -221,12 +222,16 @@ impl SimServer {
 
     /// Kills the engine. Only [`SimServer::restart`] brings it back.
     pub fn kill(&self, how: Kill) {
-        if how == Kill::Reset {
-            self.door.shut(Closing::Reset);
-        }
-        self.shared.update(state::State::kill);
-        if how == Kill::InBand {
-            self.door.shut(Closing::Graceful);
+        match how {
+            Kill::EngineOnly => self.shared.update(state::State::kill),
+            Kill::InBand => {
+                self.shared.update(state::State::kill);
+                self.door.shut(Closing::Graceful);
+            }
+            Kill::Reset => {
+                self.shared.update(state::State::vanish);
+                self.door.shut(Closing::Reset);
+            }
         }
     }
 

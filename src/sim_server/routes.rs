@@ -11,11 +11,12 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::answer::{Choice, Frame};
+use super::job::{JobHandle, Progress};
 use super::page;
 use super::prompt::{Opening, Prompt};
 use super::read::{self, Delivery, Kind, Order, Served};
 use super::refuse::Refused;
-use super::state::{JobHandle, Mode, Progress, Refusal, Shared};
+use super::state::{Mode, Refusal, Shared};
 use super::stream::{Answer, EventStream};
 use super::{Seen, SimServerSpec};
 use crate::core::units::{BlockSize, Tokens};

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::clock::VirtualClock;
+use super::job::{Job, JobHandle, JobId, Progress};
 use super::meters::{Arrival, Meters};
 use super::{Seen, Shedding, SimServerSpec};
 use crate::core::time::Time;
@@ -25,8 +26,6 @@ use crate::sim::random::Random;
 const STEPS_PER_HOLD: u32 = 128;
 /// Requests remembered for tests.
 const SEEN_AT_MOST: usize = 1024;
-
-pub(super) type JobId = u64;
 
 pub(super) struct Shared {
     pub(super) spec: SimServerSpec,
@@ -63,65 +62,11 @@ pub(super) enum Mode {
     Dead,
 }
 
-/// One HTTP request's generation: its engine requests and what they have brought so far.
-struct Job {
-    requests: Vec<RequestId>,
-    /// For each choice, whether it goes on.
-    open: Vec<bool>,
-    deltas: VecDeque<Delta>,
-    dead: bool,
-    waker: Option<Waker>,
-}
-
-/// Something new of one choice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Delta {
-    pub(super) choice: usize,
-    /// 1, or 0 for an end that brings no token.
-    pub(super) tokens: u64,
-    pub(super) finish: Option<Finish>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
-    Stop,
-    Length,
-    Abort,
-}
-
-/// What a job has for its reader.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
-    Deltas(VecDeque<Delta>),
-    /// The engine died under it.
-    Dead,
-    /// Every choice has ended and was told.
-    Done,
-}
-
 /// Why a job is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     Busy,
     Dead,
-}
-
-/// A job's owner. Dropping it aborts what is left of the job in the engine.
-pub(super) struct JobHandle {
-    shared: Arc<Shared>,
-    id: JobId,
-}
-
-// === impl Finish ===
-
-impl Finish {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Length => "length",
-            Self::Abort => "abort",
-        }
-    }
 }
 
 // === impl Shared ===
@@ -257,13 +202,19 @@ impl State {
         }
     }
 
+    /// Ends the engine and tells every job.
     pub(super) fn kill(&mut self) {
-        self.clock.stop();
-        self.mode = Mode::Dead;
         for job in self.jobs.values_mut() {
             job.dead = true;
             self.wakers.extend(job.waker.take());
         }
+        self.vanish();
+    }
+
+    /// Ends the engine without a word: jobs wait until their connections are cut.
+    pub(super) fn vanish(&mut self) {
+        self.clock.stop();
+        self.mode = Mode::Dead;
         self.abort_everything();
     }
 
@@ -310,13 +261,7 @@ impl State {
         let now = self.clock.now();
         let id = self.next_job;
         self.next_job += 1;
-        let mut job = Job {
-            requests: Vec::with_capacity(requests.len()),
-            open: Vec::new(),
-            deltas: VecDeque::new(),
-            dead: false,
-            waker: None,
-        };
+        let mut job = Job::default();
         for request in requests {
             let arrival = Arrival::of(&request, now);
             let first = job.open.len();
@@ -405,25 +350,12 @@ impl State {
         std::mem::take(&mut self.wakers)
     }
 
-    fn poll_job(&mut self, id: JobId, cx: &Context<'_>) -> Poll<Progress> {
-        let job = self
-            .jobs
-            .get_mut(&id)
-            .expect("a job lives as long as its handle");
-        if !job.deltas.is_empty() {
-            return Poll::Ready(Progress::Deltas(std::mem::take(&mut job.deltas)));
-        }
-        if job.dead {
-            return Poll::Ready(Progress::Dead);
-        }
-        if !job.open.contains(&true) {
-            return Poll::Ready(Progress::Done);
-        }
-        job.waker = Some(cx.waker().clone());
-        Poll::Pending
+    pub(super) fn poll_job(&mut self, id: JobId, cx: &Context<'_>) -> Poll<Progress> {
+        let job = self.jobs.get_mut(&id);
+        job.expect("a job lives as long as its handle").poll(cx)
     }
 
-    fn drop_job(&mut self, id: JobId) {
+    pub(super) fn drop_job(&mut self, id: JobId) {
         let Some(job) = self.jobs.remove(&id) else {
             return;
         };
@@ -440,58 +372,5 @@ impl State {
                 self.engine.abort(now, request);
             }
         }
-    }
-}
-
-// === impl Job ===
-
-impl Job {
-    fn push(&mut self, choice: usize, tokens: u64, finish: Option<Finish>) {
-        self.deltas.push_back(Delta {
-            choice,
-            tokens,
-            finish,
-        });
-    }
-
-    /// Ends a choice, on its last token where that is still here.
-    fn finish(&mut self, choice: usize, reason: FinishReason) {
-        let finish = Some(match reason {
-            FinishReason::Stop => Finish::Stop,
-            FinishReason::Length => Finish::Length,
-        });
-        self.open[choice] = false;
-        match self.deltas.back_mut() {
-            Some(last) if last.choice == choice => last.finish = finish,
-            _ => self.push(choice, 0, finish),
-        }
-    }
-
-    fn abort_open(&mut self) {
-        for choice in 0..self.open.len() {
-            if std::mem::take(&mut self.open[choice]) {
-                self.push(choice, 0, Some(Finish::Abort));
-            }
-        }
-    }
-}
-
-// === impl JobHandle ===
-
-impl JobHandle {
-    /// What is new; wakes the caller when something is.
-    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Progress> {
-        self.shared.lock().poll_job(self.id, cx)
-    }
-
-    /// What is new, waiting for it.
-    pub(super) async fn next(&self) -> Progress {
-        std::future::poll_fn(|cx| self.poll(cx)).await
-    }
-}
-
-impl Drop for JobHandle {
-    fn drop(&mut self) {
-        self.shared.update(|state| state.drop_job(self.id));
     }
 }

@@ -12,9 +12,9 @@ use http_body::{Body, Frame as BodyFrame, SizeHint};
 use serde_json::{Value, json};
 
 use super::answer::{Choice, FINGERPRINT, Frame};
+use super::job::{Delta, JobHandle, Progress};
 use super::read::{Kind, UsageEvents};
 use super::refuse::Refused;
-use super::state::{Delta, JobHandle, Progress};
 
 /// The body of any answer.
 pub(super) enum Answer {
@@ -128,7 +128,9 @@ impl EventStream {
         choice.finish = delta.finish;
         let choice = *choice;
         let mut event = self.frame.delta(delta.choice, before, &choice);
-        self.add_usage(&mut event);
+        if let Some(usage) = self.running_usage() {
+            event["usage"] = usage;
+        }
         let last = self.choices.iter().all(|choice| choice.finish.is_some());
         if last && self.usage == UsageEvents::None {
             event["system_fingerprint"] = json!(FINGERPRINT);
@@ -142,16 +144,13 @@ impl EventStream {
             return;
         }
         for index in 0..self.choices.len() {
-            let mut event = self.frame.opening(index);
-            self.add_usage(&mut event);
-            push(text, &event);
+            push(text, &self.frame.opening(index, self.running_usage()));
         }
     }
 
-    fn add_usage(&self, event: &mut Value) {
-        if self.usage == UsageEvents::Every {
-            event["usage"] = self.frame.running_usage(self.generated());
-        }
+    /// The usage an event bears, where every event bears it.
+    fn running_usage(&self) -> Option<Value> {
+        (self.usage == UsageEvents::Every).then(|| self.frame.running_usage(self.generated()))
     }
 
     fn end(&mut self, text: &mut String) {
