@@ -5,9 +5,9 @@
 //! never repairs a wrong value silently. Invariant: a `Config` that exists has
 //! passed every check, so nothing above validates again.
 //!
-//! `toml` finds the syntax; [`reader`] takes keys out one by one with their
-//! range, because a derived reader stops at the first wrong one; [`sections`]
-//! and [`fleet`] say which keys there are; [`cross`] compares them.
+//! `toml` finds the syntax; `reader` takes keys out one by one with their
+//! range, because a derived reader stops at the first wrong one; `sections`
+//! and `fleet` say which keys there are; `cross` compares them.
 
 mod advice;
 mod cross;

@@ -150,6 +150,12 @@ impl Metric {
                 "Requests by what the queue did with them (admitted, refused, expired, left) and how admitted ones ended (finished, failed, cancelled).",
                 &["model", "outcome"],
             ),
+            _ => self.fault_spec(),
+        }
+    }
+
+    const fn fault_spec(self) -> Spec {
+        match self {
             Self::UpstreamFailures => counter(
                 "tidegate_upstream_failures_total",
                 "Requests that a backend failed, by kind.",

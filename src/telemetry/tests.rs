@@ -67,16 +67,20 @@ fn names_begin_with_the_project_and_end_with_the_unit() {
     assert_eq!(names.len(), Metric::ALL.len());
 }
 
-#[test]
-fn a_served_request_feeds_every_metric_of_its_record() {
-    let metrics = registry();
+fn text_after_serving(metrics: &Metrics) -> String {
     metrics.know(&Config {
         tenants: vec![Tenant::new("acme")],
         ..Config::default()
     });
     metrics.started("chat_completions");
     metrics.finished(&served());
-    let text = metrics.render();
+    metrics.render()
+}
+
+#[test]
+fn a_served_request_feeds_every_metric_of_its_record() {
+    let metrics = registry();
+    let text = text_after_serving(&metrics);
     let expected = [
         (
             r#"tidegate_requests_started_total{route="chat_completions"}"#,

@@ -7,6 +7,7 @@
 //! Invariant: an address without a recent wrong key is never refused, unless it
 //! shares the overflow window.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +16,6 @@ use dashmap::DashMap;
 
 use super::AuthError;
 use crate::config::Auth;
-use crate::core::demand::TenantId;
 use crate::core::time::Time;
 
 /// Addresses told apart; about 4 MB when full.
@@ -41,7 +41,7 @@ struct Address {
     /// Start of the window; means something only while `failures` is not 0.
     since: Time,
     failures: u32,
-    /// Tenants that showed a right key from here, by index modulo 64.
+    /// Marks of the tenants that showed a right key from here.
     proven: u64,
 }
 
@@ -71,15 +71,15 @@ impl FailedKeys {
         Ok(())
     }
 
-    /// Lets a right key in, unless the address is over its limit and this
-    /// tenant was not seen from it before.
-    pub(super) fn right_key(&self, from: IpAddr, id: TenantId, now: Time) -> Result<(), AuthError> {
-        let bit = 1 << (id.0 % 64);
+    /// Lets the right key of the tenant `name` in, unless the address is over
+    /// its limit and this tenant was not seen from it before.
+    pub(super) fn right_key(&self, from: IpAddr, name: &str, now: Time) -> Result<(), AuthError> {
+        let mark = mark(name);
         let place = self.place(from, now);
         if self
             .addresses
             .get(&place)
-            .is_some_and(|known| known.proven & bit != 0)
+            .is_some_and(|known| known.proven & mark != 0)
         {
             return Ok(());
         }
@@ -89,7 +89,7 @@ impl FailedKeys {
             return Err(self.too_many(&address, now));
         }
         if place != OVERFLOW {
-            address.proven |= bit;
+            address.proven |= mark;
         }
         Ok(())
     }
@@ -153,6 +153,13 @@ impl Address {
             self.failures = 0;
         }
     }
+}
+
+/// One of 64 marks, by name: indices change when the configuration does.
+fn mark(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    1 << (hasher.finish() % 64)
 }
 
 /// The address as far as one client owns it.

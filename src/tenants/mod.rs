@@ -128,10 +128,12 @@ impl Tenants {
         let key = bearer(header.as_bytes());
         let found = key.and_then(|key| self.keys.find(&Sha256::digest(key).into()));
         match found {
-            Some(id) => self
-                .failures
-                .right_key(from, id, now)
-                .map(|()| self.tenant(id)),
+            Some(id) => {
+                let found = self.tenant(id);
+                let name = &found.tenant.name;
+                self.failures.right_key(from, name, now)?;
+                Ok(found)
+            }
             None => Err(self.wrong_key(key, from, now)),
         }
     }
