@@ -1,8 +1,21 @@
-//! What a prompt's blocks contain, as hashes: equal prefixes give equal hashes.
+//! What prompts and answers are made of: words of one token, and the hashes of blocks.
 
 use super::random::mix;
 use crate::core::prefix::{PrefixChain, PrefixHash};
 use crate::core::units::BlockSize;
+
+/// Words that are one token each in the vocabulary of the simulated servers.
+const WORDS: [&str; 16] = [
+    " the", " of", " and", " to", " in", " is", " that", " for", " on", " with", " as", " by",
+    " at", " from", " or", " an",
+];
+
+/// The word of number `place`, one token long; numbers past the last word begin again.
+pub fn word(place: u64) -> &'static str {
+    let words = u64::try_from(WORDS.len()).expect("there are sixteen words");
+    let place = usize::try_from(place % words).expect("a remainder is below the number of words");
+    WORDS[place]
+}
 
 /// The chain of a prompt given as token ids: one hash per **full** block, each over its
 /// block and everything before it. O(ids).

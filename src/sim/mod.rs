@@ -9,3 +9,4 @@
 pub mod content;
 pub mod engine;
 pub mod random;
+pub mod workload;

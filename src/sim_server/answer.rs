@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::job::Finish;
-use super::prompt::word;
 use super::read::{Kind, Order};
+use crate::sim::content::word;
 
 pub(super) const FINGERPRINT: &str = "vllm-0.32.0-simulated";
 

@@ -14,12 +14,6 @@ use crate::sim::engine::SimRequest;
 /// The chat template, as a gateway has to be given it. Tools and documents are not rendered.
 pub const CHAT_TEMPLATE: &str = "{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.content %}{{ message.content }}{% endif %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/// Words of one token each, of which answers are made.
-const WORDS: [&str; 16] = [
-    " the", " of", " and", " to", " in", " is", " that", " for", " on", " with", " as", " by",
-    " at", " from", " or", " an",
-];
-
 /// A prompt as token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prompt {
@@ -98,13 +92,6 @@ pub(super) enum Opening {
     Nothing,
 }
 
-/// The text of the token at `place` of an answer.
-pub(super) fn word(place: u64) -> &'static str {
-    let words = u64::try_from(WORDS.len()).unwrap_or(1);
-    let place = usize::try_from(place % words).unwrap_or_default();
-    WORDS[place]
-}
-
 /// A message's content as one text: parts are joined by line ends.
 fn content(content: &Value) -> String {
     match content {
@@ -125,6 +112,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::sim::content::word;
 
     #[test]
     fn every_word_of_an_answer_is_one_token() {

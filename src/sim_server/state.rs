@@ -241,6 +241,7 @@ impl State {
     fn abort_everything(&mut self) {
         let now = self.clock.now();
         for request in self.owners.drain().map(|(request, _)| request) {
+            self.meters.aborted(request);
             self.engine.abort(now, request);
         }
     }
