@@ -54,27 +54,29 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
         return Shape::Ordinary;
     };
     if data == b"[DONE]" {
-        facts.merge(Facts {
-            done: true,
-            ..Facts::default()
-        });
+        facts.done = true;
         return Shape::Ordinary;
     }
     let keys = &*KEYS;
     let usage = keys.usage.values(data).find_map(usage_of_value);
     let choices = keys.choices.values(data).next();
-    let has_choices = choices.is_some_and(|list| !is_empty(list, b'[', b']'));
-    facts.merge(Facts {
-        data_events: 1,
-        token_events: u32::from(has_choices && carries_output(data)),
-        usage: usage.filter(|_| !has_choices),
-        progress: usage.filter(|_| has_choices),
-        finish: finish(data),
-        error: error(data),
-        ..Facts::default()
-    });
+    let list = choices.filter(|list| !is_empty(list, b'[', b']'));
+    // A stream of 4 billion events is not one that has to be counted exactly.
+    facts.data_events = facts.data_events.saturating_add(1);
+    if let Some(list) = list {
+        facts.token_events = facts
+            .token_events
+            .saturating_add(u32::from(carries_output(list)));
+        facts.progress = usage.or(facts.progress);
+        facts.on_finish(finish(list));
+    } else {
+        facts.usage = usage.or(facts.usage);
+    }
+    if facts.error.is_none() {
+        facts.error = error(data);
+    }
     match (usage, choices) {
-        (Some(_), Some(_)) if !has_choices => Shape::UsageOnly,
+        (Some(_), Some(_)) if list.is_none() => Shape::UsageOnly,
         _ => Shape::Ordinary,
     }
 }
@@ -126,13 +128,13 @@ struct DataLines<'a> {
     rest: &'a [u8],
 }
 
-fn carries_output(data: &[u8]) -> bool {
-    let mut deltas = KEYS.delta.values(data).peekable();
+fn carries_output(choices: &[u8]) -> bool {
+    let mut deltas = KEYS.delta.values(choices).peekable();
     if deltas.peek().is_some() {
         return deltas.any(has_output);
     }
     KEYS.text
-        .values(data)
+        .values(choices)
         .any(|value| value.starts_with(b"\"") && !value.starts_with(b"\"\""))
 }
 
@@ -186,10 +188,10 @@ fn is_empty(value: &[u8], open: u8, close: u8) -> bool {
         .is_some_and(|rest| rest.trim_ascii_start().first() == Some(&close))
 }
 
-fn finish(data: &[u8]) -> Option<Finish> {
+fn finish(choices: &[u8]) -> Option<Finish> {
     let reasons = KEYS
         .finish_reason
-        .values(data)
+        .values(choices)
         .filter_map(|value| value.strip_prefix(b"\""));
     let reasons = reasons.map(|text| &text[..memchr::memchr(b'"', text).unwrap_or(text.len())]);
     reasons

@@ -65,11 +65,15 @@ impl Facts {
         self.skipped = self.skipped.saturating_add(later.skipped);
         self.usage = later.usage.or(self.usage);
         self.progress = later.progress.or(self.progress);
-        self.finish = match (self.finish, later.finish) {
+        self.on_finish(later.finish);
+        self.error = self.error.take().or(later.error);
+        self.done |= later.done;
+    }
+
+    pub(super) fn on_finish(&mut self, later: Option<Finish>) {
+        self.finish = match (self.finish, later) {
             (Some(earlier), Some(later)) => Some(earlier.worse(later)),
             (earlier, later) => later.or(earlier),
         };
-        self.error = self.error.take().or(later.error);
-        self.done |= later.done;
     }
 }

@@ -244,6 +244,9 @@ impl Output {
     /// The bytes that go on; the chunk itself where nothing is cut.
     fn of(self, chunk: Bytes) -> Option<Bytes> {
         let Self { before, cuts } = self;
+        if before.is_empty() && cuts.is_empty() {
+            return (!chunk.is_empty()).then_some(chunk);
+        }
         let mut kept = Vec::new();
         let mut at = 0;
         for cut in &cuts {
