@@ -100,7 +100,9 @@ pub(super) fn float(value: f64) -> Option<i128> {
 pub(super) fn digits(text: &str) -> Option<i128> {
     let text = text.trim();
     let text = match text.split_once('.') {
-        Some((whole, zeros)) if zeros.bytes().all(|byte| byte == b'0') => whole,
+        Some((whole, zeros)) if !zeros.is_empty() && zeros.bytes().all(|byte| byte == b'0') => {
+            whole
+        }
         Some(_) => return None,
         None => text,
     };
@@ -144,6 +146,9 @@ mod tests {
             (r#""1_000""#, 1000),
             (r#""\u0034""#, 4),
             (r#""016""#, 16),
+            (r#""0_1""#, 1),
+            (r#""\u00a04""#, 4),
+            ("-0.0", 0),
             ("-1", -1),
             ("9223372036854775808", 1 << 63),
             ("1000000000000000000000000000000", 10i128.pow(30)),
@@ -167,6 +172,12 @@ mod tests {
             r#""1e3""#,
             r#""4.5""#,
             r#""_1""#,
+            r#""4.""#,
+            r#"".0""#,
+            r#""4_.0""#,
+            r#""1__0""#,
+            r#""+-4""#,
+            r#""0x10""#,
         ] {
             assert_eq!(number(text), None, "{text}");
         }

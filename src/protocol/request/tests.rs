@@ -1,5 +1,6 @@
 //! How bodies are read, field by field.
 
+use super::super::Code;
 use super::*;
 
 fn completions(body: &str) -> Result<Request<'_>, RequestError> {
