@@ -243,6 +243,18 @@ fn bos_is_added_to_completions_and_not_to_chats_unless_asked() {
 }
 
 #[test]
+fn a_token_with_a_role_is_one_token_in_both_engines() {
+    let directory = edited("role", |_| {});
+    let config = json!({"bos_token": "<s>"}).to_string();
+    std::fs::write(directory.join("tokenizer_config.json"), config).unwrap();
+    let counter = load(directory);
+    for times in [1, 30_000] {
+        let counted = count_text(&counter, &"<s>".repeat(times), true);
+        assert_eq!(counted, exact(u64::try_from(times).unwrap()));
+    }
+}
+
+#[test]
 fn truncation_and_padding_of_the_file_are_switched_off() {
     let counter = load(edited("truncation", |tokenizer| {
         tokenizer["truncation"] = json!({
