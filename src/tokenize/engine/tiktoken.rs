@@ -10,6 +10,10 @@ use crate::tokenize::{LoadError, Precision};
 /// stack, and panics, somewhere between 700 kB and 1 MB of spaces.
 const LONGEST_RUN: usize = 64 * 1024;
 
+/// Runs over that length are cut into pieces of this one: the encoder's time per
+/// byte grows with the piece.
+const CUT: usize = 4096;
+
 const NAMES: [&str; 6] = [
     "cl100k_base",
     "o200k_base",
@@ -51,7 +55,7 @@ impl Engine for Tiktoken {
             return Counted::exact(self.0.count_with_special_tokens(text));
         }
         // A cut can only lose merges, so the sum is not below the truth.
-        let tokens: usize = pieces(text, LONGEST_RUN)
+        let tokens: usize = pieces(text, CUT)
             .into_iter()
             .map(|piece| self.0.count_with_special_tokens(piece))
             .sum();
