@@ -1,9 +1,10 @@
 //! How long one engine step lasts, from what it computes.
 //!
 //! The form and the coefficients are a fit to measured kernels of an 8-billion-parameter
-//! model under vLLM 0.19 (LLMServingSim profiles, commit 5daddb21). Against whole runs of
-//! the real engine it is within 4 % where compute decides and within 12 %, too slow, where
-//! KV memory does. It says nothing of tensor parallelism or other models.
+//! model under vLLM 0.19 (LLMServingSim profiles, commit 5daddb21). Against two whole runs
+//! of the real engine, mean times to the first token and between tokens are within 4 % where
+//! computation decides and within 5 % where KV memory does (tests/calibration). It says
+//! nothing of tensor parallelism or other models.
 
 use std::time::Duration;
 

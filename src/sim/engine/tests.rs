@@ -110,3 +110,6 @@ fn a_watermark_saves_the_preemptions_it_saved_in_the_real_engine() {
     assert_within("preemptions", b.preemptions, 37, 0.15);
     assert_within("steps", b.steps, 6822, 0.10);
 }
+
+mod calibration;
+mod rules;
