@@ -50,20 +50,20 @@ pub struct Evidence {
     pub version: Option<Version>,
 }
 
-/// The ranks to book and pin separately: all that show series where the release
-/// can pin, else only the first, whose capacity alone counts. Never empty.
+/// How many of the `configured` data-parallel ranks are booked apart and pinned.
 ///
-/// `configured` ranks are taken where no series show.
-pub fn ranks(evidence: &Evidence, configured: u32) -> Vec<u32> {
+/// All that show series, where the release takes [`RANK_HEADER`]; else 1: then
+/// the engine spreads requests by itself and one rank's capacity is what counts.
+pub fn ranks(evidence: &Evidence, configured: u32) -> u32 {
     let pins = evidence.version.is_some_and(|at| at >= RANK_HEADER_SINCE);
-    let mut shown: Vec<u32> = evidence.scrape.engines.keys().copied().collect();
-    if shown.is_empty() {
-        shown = (0..configured.max(1)).collect();
-    }
     if !pins {
-        shown.truncate(1);
+        return 1;
     }
-    shown
+    match u32::try_from(evidence.scrape.engines.len()) {
+        Ok(0) => configured.max(1),
+        Ok(shown) => configured.clamp(1, shown),
+        Err(_) => configured.max(1),
+    }
 }
 
 /// KV capacity of one data-parallel engine of an endpoint.

@@ -3,7 +3,6 @@
 //! Decides which metric names count, over all their renamings, and which series
 //! belong to an engine at all. Never decides capacity or health from them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::prometheus::{Labels, Sample, samples};
@@ -245,8 +244,8 @@ impl CacheConfig {
     }
 }
 
-fn prefix_caching(value: &Cow<'_, str>) -> Option<PrefixCachingLabel> {
-    match value.as_ref() {
+fn prefix_caching(value: &str) -> Option<PrefixCachingLabel> {
+    match value {
         "True" | "true" => Some(PrefixCachingLabel::On),
         "False" | "false" | "None" => Some(PrefixCachingLabel::Off),
         _ => None,

@@ -34,15 +34,14 @@ impl Version {
         (!untagged).then_some(Self { major, minor })
     }
 
-    /// Reads the answer of `GET /version`.
-    pub fn of_answer(body: &[u8]) -> Option<Self> {
+    /// The release named by the answer of `GET /version`, as written.
+    pub fn text_of_answer(body: &[u8]) -> Option<String> {
         #[derive(serde::Deserialize)]
-        struct Answer<'a> {
-            #[serde(borrow)]
-            version: std::borrow::Cow<'a, str>,
+        struct Answer {
+            version: String,
         }
-        let answer: Answer<'_> = serde_json::from_slice(body).ok()?;
-        Self::parse(&answer.version)
+        let answer: Answer = serde_json::from_slice(body).ok()?;
+        Some(answer.version)
     }
 }
 
@@ -79,8 +78,8 @@ mod tests {
 
     #[test]
     fn the_answer_of_a_real_server_is_read() {
-        let read = Version::of_answer(br#"{"version":"0.32.0"}"#);
-        assert_eq!(read, Some(Version::new(0, 32)));
-        assert_eq!(Version::of_answer(b"[]"), None);
+        let text = Version::text_of_answer(br#"{"version":"0.32.0"}"#);
+        assert_eq!(text.as_deref(), Some("0.32.0"));
+        assert_eq!(Version::text_of_answer(b"[]"), None);
     }
 }

@@ -329,11 +329,11 @@ fn lookahead_is_one_from_0_14_on_and_one_more_for_each_draft_token() {
 fn ranks_are_booked_apart_only_where_the_release_can_pin_them() {
     let two =
         b"vllm:num_requests_running{engine=\"1\"} 0\nvllm:num_requests_running{engine=\"0\"} 0\n";
-    assert_eq!(ranks(&seen(two, "0.12.0"), 1), [0, 1]);
-    assert_eq!(ranks(&seen(two, "0.11.0"), 2), [0]);
-    assert_eq!(ranks(&seen(two, "dev"), 2), [0]);
-    assert_eq!(ranks(&seen(b"", "0.33.0"), 3), [0, 1, 2]);
-    assert_eq!(ranks(&seen(b"", "dev"), 3), [0]);
-    let external = b"vllm:num_requests_running{engine=\"5\"} 0\n";
-    assert_eq!(ranks(&seen(external, "0.32.0"), 1), [5]);
+    assert_eq!(ranks(&seen(two, "0.12.0"), 2), 2);
+    assert_eq!(ranks(&seen(two, "0.12.0"), 4), 2);
+    assert_eq!(ranks(&seen(two, "0.12.0"), 1), 1);
+    assert_eq!(ranks(&seen(two, "0.11.0"), 2), 1);
+    assert_eq!(ranks(&seen(two, "dev"), 2), 1);
+    assert_eq!(ranks(&seen(b"", "0.33.0"), 3), 3);
+    assert_eq!(ranks(&seen(b"", "dev"), 3), 1);
 }

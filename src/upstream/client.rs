@@ -1,0 +1,337 @@
+//! Sends requests to engines over pooled HTTP/1.1 connections.
+//!
+//! Decides how long each phase may take, which headers cross, and whether a
+//! failed request may have reached the engine. Never edits a body, never
+//! half-closes, never resends what the transport may have taken: hyper-util
+//! resends by itself only a request it gets back from a reused connection whose
+//! task ended before it took the request up, of which no byte was written.
+//!
+//! Invariant: dropping the future of [`Client::send`] or the body of its answer
+//! closes the connection, which is how an engine learns that it must abort.
+
+mod connector;
+mod headers;
+
+use std::io;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use thiserror::Error;
+
+use crate::config::Secret;
+
+pub use connector::{Connector, Tcp};
+use connector::{Dial, Meter};
+
+/// Time limits of connections to engines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Limit of one connect, name lookup included.
+    pub connect: Duration,
+    /// From the call to the headers of the answer, connecting included; `None`
+    /// is no limit, as a queue inside the engine is legal.
+    pub first_byte: Option<Duration>,
+    /// How long an idle connection may be used again. vLLM closes at 5 s: a
+    /// value above risks sending into a closing connection.
+    pub pool_idle: Duration,
+}
+
+/// Where requests go: one engine endpoint, or one data-parallel rank of it.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    authority: Authority,
+    host: HeaderValue,
+    authorization: Option<HeaderValue>,
+    rank: Option<HeaderValue>,
+}
+
+/// Why an endpoint cannot be addressed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EndpointError {
+    /// The address names no host.
+    #[error("address {0} names no host")]
+    NoHost(Uri),
+    /// The key holds characters that no header may hold.
+    #[error("key of {0} holds characters that no header may hold")]
+    UnsendableKey(Authority),
+}
+
+/// Sends requests to engines; cheap to clone, clones share their connections.
+#[derive(Clone)]
+pub struct Client<C = Tcp> {
+    pool: legacy::Client<Dial<C>, Full<Bytes>>,
+    timing: Timing,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SendError {
+    /// Nothing listens at the address.
+    #[error("connection refused")]
+    Refused,
+    /// No connection came about.
+    #[error("could not connect: {0}")]
+    Connect(io::ErrorKind),
+    /// The connection ended before the transport took any byte of the request.
+    #[error("connection lost before the request was sent")]
+    Unsent,
+    /// The connection ended before the headers of an answer; the engine may
+    /// have the request.
+    #[error("connection lost after {sent} bytes were sent and before an answer")]
+    Lost {
+        /// Bytes of the request, its head included, that the transport took.
+        sent: u64,
+    },
+    /// The headers of an answer did not come in time.
+    #[error("no answer within {0:?}")]
+    FirstByte(Duration),
+    /// What came is not HTTP/1.1.
+    #[error("answer is not http")]
+    NotHttp,
+}
+
+/// Whether an engine may have a request that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// Surely not: it may be sent elsewhere.
+    Nothing,
+    /// Perhaps: a second engine must not be given it.
+    Perhaps,
+}
+
+/// Bounds of a small answer that is read whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// From the call to the last byte.
+    pub time: Duration,
+    /// Largest body, in bytes.
+    pub bytes: usize,
+}
+
+/// A small answer, read whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Why a small answer was not read whole.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FetchError {
+    /// No answer at all.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// Not complete in time.
+    #[error("no complete answer within {0:?}")]
+    Slow(Duration),
+    /// Larger than the bound, or cut off.
+    #[error("answer was cut off or is larger than {0} bytes")]
+    Body(usize),
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// The endpoint at `url`, whose path is not used; `key` stands in for the client's.
+    ///
+    /// # Errors
+    /// Where `url` has no host or `key` cannot be sent in a header.
+    pub fn new(url: &Uri, key: Option<&Secret>) -> Result<Self, EndpointError> {
+        let authority = url
+            .authority()
+            .ok_or_else(|| EndpointError::NoHost(url.clone()))?
+            .clone();
+        let unsendable = || EndpointError::UnsendableKey(authority.clone());
+        let host = HeaderValue::from_str(authority.as_str()).map_err(|_| unsendable())?;
+        let authorization = match key {
+            Some(key) => {
+                let mut value = HeaderValue::try_from(format!("Bearer {}", key.expose()))
+                    .map_err(|_| unsendable())?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+            None => None,
+        };
+        Ok(Self {
+            authority,
+            host,
+            authorization,
+            rank: None,
+        })
+    }
+
+    /// This endpoint, pinned to a data-parallel rank.
+    #[must_use]
+    pub fn pinned_to(&self, rank: u32) -> Self {
+        Self {
+            rank: Some(HeaderValue::from(rank)),
+            ..self.clone()
+        }
+    }
+
+    /// Its `host:port`.
+    pub fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
+    fn uri(&self, target: Option<&PathAndQuery>) -> Uri {
+        let target = target
+            .cloned()
+            .unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(target)
+            .build()
+            .expect("a scheme, an authority and a path make a URI")
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    /// A client over TCP.
+    pub fn tcp(timing: Timing) -> Self {
+        Self::new(Tcp::new(timing.connect), timing)
+    }
+}
+
+impl<C: Connector> Client<C> {
+    /// A client over any transport.
+    pub fn new(connector: C, timing: Timing) -> Self {
+        let dial = Dial {
+            connector,
+            limit: timing.connect,
+        };
+        let pool = legacy::Client::builder(TokioExecutor::new())
+            .pool_idle_timeout(timing.pool_idle)
+            .pool_timer(TokioTimer::new())
+            .set_host(false)
+            .build(dial);
+        Self { pool, timing }
+    }
+
+    /// Sends `request` to `endpoint` and waits for the headers of the answer.
+    ///
+    /// Only path, query, method, body and end-to-end headers of `request` are
+    /// kept; credentials, `Host` and rank become those of `endpoint`. The answer
+    /// is stripped of the headers of its connection. Dropping the future or the
+    /// answer's body closes the connection, unless the body was read to its end.
+    ///
+    /// # Errors
+    /// Where no headers came; [`SendError::delivery`] says whether the engine may
+    /// have the request.
+    pub async fn send(
+        &self,
+        endpoint: &Endpoint,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, SendError> {
+        *request.uri_mut() = endpoint.uri(request.uri().path_and_query());
+        *request.version_mut() = Version::HTTP_11;
+        headers::towards(endpoint, request.headers_mut());
+        let answering = self.pool.request(request);
+        let answered = match self.timing.first_byte {
+            Some(limit) => tokio::time::timeout(limit, answering)
+                .await
+                .map_err(|_| SendError::FirstByte(limit))?,
+            None => answering.await,
+        };
+        let mut response = answered.map_err(|error| SendError::of(&error))?;
+        if let Some(meter) = response.extensions_mut().remove::<Meter>() {
+            meter.answered();
+        }
+        headers::strip_hop_by_hop(response.headers_mut());
+        Ok(response)
+    }
+
+    /// Sends `request` and reads the whole answer within `bounds`.
+    ///
+    /// # Errors
+    /// Where there is no answer, or not all of it in time and size.
+    pub async fn fetch(
+        &self,
+        endpoint: &Endpoint,
+        request: Request<Full<Bytes>>,
+        bounds: Bounds,
+    ) -> Result<Answer, FetchError> {
+        let reading = async {
+            let response = self.send(endpoint, request).await?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), bounds.bytes)
+                .collect()
+                .await
+                .map_err(|_| FetchError::Body(bounds.bytes))?
+                .to_bytes();
+            Ok(Answer { status, body })
+        };
+        tokio::time::timeout(bounds.time, reading)
+            .await
+            .map_err(|_| FetchError::Slow(bounds.time))?
+    }
+
+    /// Fetches `path` with GET; see [`Self::fetch`].
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub async fn get(
+        &self,
+        endpoint: &Endpoint,
+        path: &'static str,
+        bounds: Bounds,
+    ) -> Result<Answer, FetchError> {
+        let mut request = Request::new(Full::new(Bytes::new()));
+        *request.uri_mut() = Uri::from_static(path);
+        self.fetch(endpoint, request, bounds).await
+    }
+}
+
+// === impl SendError ===
+
+impl SendError {
+    fn of(error: &legacy::Error) -> Self {
+        if error.is_connect() {
+            return match connector::kind_of(error) {
+                io::ErrorKind::ConnectionRefused => Self::Refused,
+                kind => Self::Connect(kind),
+            };
+        }
+        if hyper_cause(error).is_some_and(hyper::Error::is_parse) {
+            return Self::NotHttp;
+        }
+        match error.connect_info().and_then(meter).map(|m| m.unanswered()) {
+            // hyper-util names the connection in every error from the moment it
+            // hands a request to one: without it there was none.
+            Some(0) | None => Self::Unsent,
+            Some(sent) => Self::Lost { sent },
+        }
+    }
+
+    /// Whether the engine may have the request.
+    pub const fn delivery(&self) -> Delivery {
+        match self {
+            Self::Refused | Self::Connect(_) | Self::Unsent => Delivery::Nothing,
+            Self::Lost { .. } | Self::FirstByte(_) | Self::NotHttp => Delivery::Perhaps,
+        }
+    }
+}
+
+fn hyper_cause(error: &legacy::Error) -> Option<&hyper::Error> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+fn meter(connected: &legacy::connect::Connected) -> Option<Meter> {
+    let mut extras = http::Extensions::new();
+    connected.get_extras(&mut extras);
+    extras.remove()
+}
+
+#[cfg(test)]
+mod tests;

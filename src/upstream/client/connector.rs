@@ -1,0 +1,229 @@
+//! Opens connections to engines and meters what goes over them.
+//!
+//! Decides how long a connect may take and whether any byte of a request was
+//! accepted by the transport. Never half-closes: shutting down the sending side
+//! of a request makes an engine abort it.
+//!
+//! Invariant: on a connection that has sent nothing of its current request, all
+//! bytes written belong to answered ones, as HTTP/1.1 without pipelining is all
+//! it carries.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tower::ServiceExt;
+
+/// Idle time after which TCP asks whether the other side still lives: a host
+/// that vanished without a packet is found by this alone.
+const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Opens a byte stream to the authority of a URI; in memory under test.
+pub trait Connector: Clone + Send + Sync + 'static {
+    /// The stream it opens.
+    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// Connects. Dropping the future gives the attempt up.
+    ///
+    /// # Errors
+    /// Whatever the transport says; its `ErrorKind` decides how the backend is judged.
+    fn connect(&self, to: Uri) -> impl Future<Output = io::Result<Self::Io>> + Send + 'static;
+}
+
+/// Plain TCP with Nagle's delay off and keep-alive on.
+#[derive(Clone, Debug)]
+pub struct Tcp(HttpConnector);
+
+/// Bytes written to a connection, and how many of them belong to answered requests.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meter(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    /// `written` as of the last byte read.
+    written_at_read: AtomicU64,
+    /// `written_at_read` as of the last head of an answer.
+    answered: AtomicU64,
+}
+
+/// A connector as the pool wants it: bounded in time, its streams metered.
+#[derive(Clone, Debug)]
+pub(super) struct Dial<C> {
+    pub(super) connector: C,
+    pub(super) limit: Duration,
+}
+
+/// A stream that counts.
+pub(super) struct Metered<Io> {
+    io: Io,
+    meter: Meter,
+}
+
+// === impl Tcp ===
+
+impl Tcp {
+    /// A connector that gives each address of a name its part of `limit`.
+    pub fn new(limit: Duration) -> Self {
+        let mut http = HttpConnector::new();
+        http.set_nodelay(true);
+        http.set_keepalive(Some(TCP_KEEPALIVE));
+        http.set_connect_timeout(Some(limit));
+        Self(http)
+    }
+}
+
+impl Connector for Tcp {
+    type Io = TcpStream;
+
+    fn connect(&self, to: Uri) -> impl Future<Output = io::Result<TcpStream>> + Send + 'static {
+        let connecting = self.0.clone().oneshot(to);
+        async move {
+            match connecting.await {
+                Ok(stream) => Ok(stream.into_inner()),
+                Err(error) => Err(io::Error::new(kind_of(&error), error.to_string())),
+            }
+        }
+    }
+}
+
+/// The first kind of I/O error among the causes of `error`.
+pub(super) fn kind_of(error: &(dyn std::error::Error + 'static)) -> io::ErrorKind {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return io.kind();
+        }
+        cause = error.source();
+    }
+    io::ErrorKind::Other
+}
+
+// === impl Meter ===
+
+impl Meter {
+    /// Bytes of the current request that the transport has taken.
+    pub(super) fn unanswered(&self) -> u64 {
+        // One task reads and writes the connection, and whoever looks was woken
+        // by it, which orders these loads.
+        let written = self.0.written.load(Ordering::Relaxed);
+        written.saturating_sub(self.0.answered.load(Ordering::Relaxed))
+    }
+
+    /// The head of an answer has come: what was written before it is settled.
+    ///
+    /// Takes the count of the last read, not the current one: the connection may
+    /// be in other hands already, which write their own request.
+    pub(super) fn answered(&self) {
+        let settled = self.0.written_at_read.load(Ordering::Relaxed);
+        self.0.answered.store(settled, Ordering::Relaxed);
+    }
+
+    fn wrote(&self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.0.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn read_some(&self) {
+        let written = self.0.written.load(Ordering::Relaxed);
+        self.0.written_at_read.store(written, Ordering::Relaxed);
+    }
+}
+
+// === impl Dial ===
+
+impl<C: Connector> tower::Service<Uri> for Dial<C> {
+    type Response = TokioIo<Metered<C::Io>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Metered<C::Io>>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.connector.connect(to);
+        let limit = self.limit;
+        Box::pin(async move {
+            match tokio::time::timeout(limit, connecting).await {
+                Ok(connected) => connected.map(|io| TokioIo::new(Metered::new(io))),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        })
+    }
+}
+
+// === impl Metered ===
+
+impl<Io> Metered<Io> {
+    fn new(io: Io) -> Self {
+        Self {
+            io,
+            meter: Meter::default(),
+        }
+    }
+}
+
+impl<Io> Connection for Metered<Io> {
+    fn connected(&self) -> Connected {
+        Connected::new().extra(self.meter.clone())
+    }
+}
+
+impl<Io: AsyncRead + Unpin> AsyncRead for Metered<Io> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        if buf.filled().len() > before {
+            self.meter.read_some();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<Io: AsyncWrite + Unpin> AsyncWrite for Metered<Io> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let taken = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
+        self.meter.wrote(taken);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let taken = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, slices))?;
+        self.meter.wrote(taken);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

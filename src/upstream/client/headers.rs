@@ -1,0 +1,68 @@
+//! Which headers cross the gateway towards an engine and back.
+//!
+//! Decides by RFC 9110 §7.6.1 what belongs to one connection only, and never
+//! lets the client's credentials or its choice of a rank through.
+
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName};
+
+use super::Endpoint;
+use crate::upstream::capacity::RANK_HEADER;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Headers of one connection, whoever sends them.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    CONNECTION,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Removes what belongs to one connection, the headers that `Connection` names
+/// included.
+pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Makes the headers of a client's request those of a request to `endpoint`.
+///
+/// The body's length is left to hyper, which knows it after any edit. An encoded
+/// answer could not be scanned, so none is asked for.
+pub(super) fn towards(endpoint: &Endpoint, headers: &mut HeaderMap) {
+    strip_hop_by_hop(headers);
+    for name in [
+        AUTHORIZATION,
+        CONTENT_LENGTH,
+        EXPECT,
+        ACCEPT_ENCODING,
+        RANK_HEADER,
+    ] {
+        headers.remove(name);
+    }
+    headers.insert(HOST, endpoint.host.clone());
+    if let Some(key) = &endpoint.authorization {
+        headers.insert(AUTHORIZATION, key.clone());
+    }
+    if let Some(rank) = &endpoint.rank {
+        headers.insert(RANK_HEADER, rank.clone());
+    }
+}
