@@ -1,0 +1,289 @@
+//! What is known of an endpoint, and the one place from which the pool is told.
+//!
+//! Invariant: the gate's view of every rank is what the last event meant.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::gather::Facts;
+use super::state::{Event, Machine, Step, Thresholds};
+use super::view::{EndpointView, RankView};
+use super::{Shared, Target};
+use crate::core::backend::{BackendId, Capacity, CapacitySource, Health, Observed};
+use crate::core::time::Time;
+use crate::core::units::Blocks;
+use crate::upstream::capacity::{self, Evidence};
+use crate::upstream::scrape::Scrape;
+use crate::upstream::version::Version;
+
+/// First release whose gauges follow when everything running was aborted.
+const GAUGES_FOLLOW_ABORTS: Version = Version::new(0, 11);
+
+/// What is known of one endpoint.
+pub(super) struct Book {
+    pub(super) machine: Machine,
+    evidence: Evidence,
+    facts: Facts,
+    ranks: Vec<Rank>,
+    /// The health the gate was told last.
+    told: Health,
+    scraped_at: Option<Time>,
+    restarts: u64,
+}
+
+/// One data-parallel engine, by its place in the list.
+#[derive(Clone, Copy)]
+pub(super) struct Rank {
+    pub(super) id: BackendId,
+    pub(super) capacity: Option<Capacity>,
+}
+
+/// What one good round found.
+pub(super) struct Found {
+    /// When the round began, which is before its scrape was sent.
+    pub(super) sent: Time,
+    pub(super) latency: Duration,
+    pub(super) scrape: Option<Scrape>,
+    pub(super) facts: Option<Facts>,
+}
+
+/// What the pool is told of one rank.
+#[derive(Clone, Copy)]
+struct Weight {
+    capacity: Capacity,
+    observed: Option<Observed>,
+}
+
+// === impl Book ===
+
+impl Book {
+    pub(super) fn new(thresholds: Thresholds, first: Rank) -> Self {
+        Self {
+            machine: Machine::new(thresholds),
+            evidence: Evidence::default(),
+            facts: Facts::default(),
+            ranks: vec![first],
+            told: Health::Starting,
+            scraped_at: None,
+            restarts: 0,
+        }
+    }
+
+    /// Takes an event that brings no evidence, and tells the pool what changed.
+    pub(super) fn on_event(&mut self, shared: &Shared, now: Time, event: Event<'_>) {
+        self.machine.on_event(now, event);
+        let health = self.machine.health(now);
+        if health == self.told {
+            return;
+        }
+        self.told = health;
+        self.log_health(&shared.target, now);
+        let ranks = &self.ranks;
+        shared.gate.update(|admission, now, out| {
+            for rank in ranks {
+                admission.set_health(now, rank.id, health, out);
+            }
+        });
+    }
+
+    /// Takes what a good round found, and tells the pool all of it in one step.
+    pub(super) fn on_answer(&mut self, shared: &Shared, now: Time, found: Found) {
+        let event = Event::Answered {
+            latency: found.latency,
+            scrape: found.scrape.as_ref(),
+        };
+        let step = self.machine.on_event(now, event);
+        let scraped = found.scrape.as_ref().map(|_| found.sent);
+        self.learn(found);
+        let fresh = scraped.filter(|_| !self.gauges_froze(now, shared.rules.stale_after));
+        let weights = self.weigh(&shared.target, fresh);
+        self.log_weights(&shared.target, &weights);
+        self.tell(shared, step, &weights);
+        let health = self.machine.health(now);
+        if health != self.told || step == Step::Restarted {
+            self.told = health;
+            self.log_health(&shared.target, now);
+        }
+    }
+
+    fn learn(&mut self, found: Found) {
+        if let Some(facts) = found.facts {
+            self.evidence.version = facts.version();
+            self.evidence.max_model_len = facts.max_model_len();
+            self.facts = facts;
+        }
+        if let Some(scrape) = found.scrape {
+            self.evidence.scrape = scrape;
+            self.scraped_at = Some(found.sent);
+        }
+    }
+
+    /// Whether the gauges may be left over from work that was aborted: old
+    /// releases renew them only with the next output.
+    fn gauges_froze(&self, now: Time, stale_after: Duration) -> bool {
+        let old = self
+            .evidence
+            .version
+            .is_some_and(|at| at < GAUGES_FOLLOW_ABORTS);
+        let unmoved = self.machine.unmoved_since();
+        old && unmoved.is_some_and(|since| now - since >= stale_after)
+    }
+
+    /// Capacity and use of each rank that is booked apart; use only by a fresh scrape.
+    fn weigh(&self, target: &Target, fresh: Option<Time>) -> Vec<Weight> {
+        let booked = capacity::ranks(&self.evidence, target.ranks);
+        let weigh = |rank| {
+            let capacity = capacity::capacity(rank, &self.evidence, &target.operator);
+            let engines = &self.evidence.scrape.engines;
+            let observed = fresh.and_then(|at| {
+                if booked > 1 {
+                    return self.observe(target, rank, &capacity, at);
+                }
+                // The engine spreads requests over ranks nobody here can name:
+                // the fullest of them is what the next request may meet.
+                let all = engines.keys();
+                all.filter_map(|&rank| self.observe(target, rank, &capacity, at))
+                    .reduce(fuller)
+            });
+            Weight { capacity, observed }
+        };
+        (0..booked).map(weigh).collect()
+    }
+
+    fn observe(
+        &self,
+        target: &Target,
+        rank: u32,
+        capacity: &Capacity,
+        at: Time,
+    ) -> Option<Observed> {
+        let used = capacity::used_blocks(rank, &self.evidence, &target.operator, capacity)?;
+        let engine = self.evidence.scrape.engines.get(&rank)?;
+        Some(Observed {
+            at,
+            used,
+            running: engine.running.unwrap_or(0),
+            waiting: engine.waiting.unwrap_or(0),
+            preemptions: engine.counters.preemptions.unwrap_or(0),
+        })
+    }
+
+    /// Tells the pool. Capacity and use come before health, so that nothing is
+    /// granted by figures of an earlier life.
+    fn tell(&mut self, shared: &Shared, step: Step, weights: &[Weight]) {
+        let health = self.machine.health(shared.gate.clock().now());
+        let (ranks, restarts) = (&mut self.ranks, &mut self.restarts);
+        if step == Step::Restarted {
+            *restarts += 1;
+        }
+        shared.gate.update(|admission, now, out| {
+            while ranks.len() > weights.len() {
+                let gone = ranks.pop().expect("longer than another list");
+                admission.remove_backend(now, gone.id, out);
+            }
+            for (rank, weight) in ranks.iter_mut().zip(weights) {
+                if step == Step::Restarted {
+                    rank.id = admission.on_restart(now, rank.id, out);
+                }
+                rank.capacity = Some(weight.capacity);
+                admission.set_capacity(now, rank.id, weight.capacity, out);
+            }
+            for (place, weight) in (0..).zip(weights).skip(ranks.len()) {
+                let capacity = Some(weight.capacity);
+                let facts = shared.target.facts_of(place, Health::Starting, capacity);
+                let id = admission.add_backend(now, facts, out);
+                ranks.push(Rank { id, capacity });
+            }
+            for (rank, weight) in ranks.iter().zip(weights) {
+                if let Some(seen) = weight.observed {
+                    admission.on_observed(now, rank.id, seen, out);
+                }
+                admission.set_health(now, rank.id, health, out);
+            }
+        });
+    }
+
+    pub(super) fn view(&self, target: &Target, now: Time) -> EndpointView {
+        let ranks = self.ranks.iter().map(|rank| RankView {
+            backend: rank.id,
+            capacity: rank.capacity,
+        });
+        EndpointView {
+            name: Arc::clone(&target.name),
+            authority: target.endpoint.authority().to_string(),
+            tier: target.tier,
+            version: self.facts.release.clone(),
+            models: self.facts.models.clone(),
+            health: self.machine.health(now),
+            problem: self.machine.problem(now),
+            ranks: ranks.collect(),
+            engines_shown: self.evidence.scrape.engines.len(),
+            metrics: self.evidence.scrape.origin,
+            scrape_age: self.scraped_at.map(|at| now - at),
+            restarts: self.restarts,
+        }
+    }
+
+    fn log_health(&self, target: &Target, now: Time) {
+        let backend = &*target.name;
+        let state = self.machine.health(now).name();
+        match self.machine.problem(now) {
+            Some(problem) => {
+                tracing::warn!(
+                    backend,
+                    state,
+                    problem = problem.name(),
+                    "backend changed state"
+                );
+            }
+            None => tracing::info!(backend, state, "backend changed state"),
+        }
+    }
+
+    /// Says where capacity comes from when that changes.
+    fn log_weights(&self, target: &Target, weights: &[Weight]) {
+        let Some(weight) = weights.first() else {
+            return;
+        };
+        let before = self.ranks.first().and_then(|rank| rank.capacity);
+        if before == Some(weight.capacity) {
+            return;
+        }
+        let backend = &*target.name;
+        let tokens = weight.capacity.pool().get();
+        let source = weight.capacity.source.name();
+        if weight.capacity.source == CapacitySource::Assumed {
+            tracing::warn!(
+                backend,
+                tokens,
+                "backend does not say its capacity, assuming little"
+            );
+        } else {
+            tracing::info!(backend, tokens, source, "backend capacity");
+        }
+        let (shown, booked) = (self.evidence.scrape.engines.len(), weights.len());
+        if shown > booked {
+            tracing::warn!(backend, shown, booked, "more engines than booked ranks");
+        }
+        if weight.capacity.pool() < weight.capacity.max_model_len {
+            let max_model_len = weight.capacity.max_model_len.get();
+            tracing::warn!(
+                backend,
+                tokens,
+                max_model_len,
+                "pool is below max_model_len"
+            );
+        }
+    }
+}
+
+/// The observation with more blocks in use, and all preemptions.
+fn fuller(one: Observed, other: Observed) -> Observed {
+    Observed {
+        at: one.at,
+        used: Blocks::max(one.used, other.used),
+        running: one.running.max(other.running),
+        waiting: one.waiting.max(other.waiting),
+        preemptions: one.preemptions.saturating_add(other.preemptions),
+    }
+}
