@@ -120,3 +120,38 @@ impl ModelTemplates {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compile(named: &[(&str, &str)]) -> Result<Option<ModelTemplates>, String> {
+        let own = |(name, text): &(&str, &str)| ((*name).to_owned(), (*text).to_owned());
+        ModelTemplates::compile(&named.iter().map(own).collect())
+    }
+
+    #[test]
+    fn a_template_for_tools_is_taken_only_with_tools() {
+        let templates = compile(&[("default", "plain"), ("tool_use", "tools")])
+            .unwrap()
+            .unwrap();
+        let rendered =
+            |tools: Option<&u8>| templates.choose(tools).render(Value::from(())).unwrap();
+        assert_eq!(rendered(None), "plain");
+        assert_eq!(rendered(Some(&1)), "tools");
+    }
+
+    #[test]
+    fn a_model_without_a_default_template_has_none() {
+        assert!(compile(&[("rag", "x")]).unwrap().is_none());
+        let problem = compile(&[("default", "{% if %}")]).err().unwrap();
+        assert!(
+            problem.starts_with("chat template \"default\" does not compile: "),
+            "{problem}"
+        );
+        assert!(
+            problem.contains("line 1") || problem.contains(":1"),
+            "{problem}"
+        );
+    }
+}
