@@ -7,31 +7,40 @@ use clap::Args;
 use serde::Serialize;
 
 use super::Failure;
+use super::live::{self, Live};
 use crate::app::load_counter;
 use crate::config::{Config, Problem, load_file};
+use crate::tokenize::ModelCounter;
 
 /// Flags of `tidegate check`.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
     /// The configuration file.
     file: PathBuf,
+    /// Also ask every backend for its capacity, and its engine for its token counts.
+    #[arg(long)]
+    live: bool,
     /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
 
-/// What is found without asking a backend.
+/// What is found.
 #[derive(Debug, Default, Serialize)]
 struct Findings {
     /// What must be changed.
     problems: Vec<Problem>,
     /// What is allowed but seldom meant.
     advice: Vec<Problem>,
+    /// What the backends said, where they were asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Live>,
 }
 
-/// Checks the file, then loads the tokenizers it names.
+/// Checks the file, then loads the tokenizers it names, then asks the backends
+/// where that is wanted. Backends are asked only if nothing is wrong before.
 pub(super) fn check(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
-    let (findings, _) = find(flags);
+    let findings = find(flags)?;
     if flags.json {
         let text = serde_json::to_string_pretty(&findings).expect("texts have a JSON form");
         writeln!(out, "{text}")?;
@@ -41,39 +50,56 @@ pub(super) fn check(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> 
     findings.verdict(flags)
 }
 
-fn find(flags: &Flags) -> (Findings, Option<Config>) {
-    match load_file(&flags.file) {
-        Ok(config) => {
-            let problems = counter_problems(&config);
-            let advice = config.advice();
-            (Findings { problems, advice }, Some(config))
-        }
-        Err(problems) => (
-            Findings {
+fn find(flags: &Flags) -> Result<Findings, Failure> {
+    let config = match load_file(&flags.file) {
+        Ok(config) => config,
+        Err(problems) => {
+            return Ok(Findings {
                 problems: problems.0,
-                advice: Vec::new(),
-            },
-            None,
-        ),
+                ..Findings::default()
+            });
+        }
+    };
+    let advice = config.advice();
+    match counters(&config) {
+        Ok(counters) if flags.live => {
+            let live = Some(live::ask(config, counters)?);
+            Ok(Findings {
+                advice,
+                live,
+                ..Findings::default()
+            })
+        }
+        Ok(_) => Ok(Findings {
+            advice,
+            ..Findings::default()
+        }),
+        Err(problems) => Ok(Findings {
+            problems,
+            advice,
+            live: None,
+        }),
     }
 }
 
-/// Tokenizers and templates that cannot be loaded.
-fn counter_problems(config: &Config) -> Vec<Problem> {
-    let failed = |(index, model)| {
-        let error = load_counter(model).err()?;
-        Some(Problem {
-            key: format!("models[{index}].tokenizer"),
-            value: None,
-            problem: error.to_string(),
-        })
-    };
-    config
-        .models
-        .iter()
-        .enumerate()
-        .filter_map(failed)
-        .collect()
+/// The counters of all models, or every tokenizer and template that cannot be loaded.
+fn counters(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
+    let (mut counters, mut problems) = (Vec::new(), Vec::new());
+    for (index, model) in config.models.iter().enumerate() {
+        match load_counter(model) {
+            Ok(counter) => counters.push(counter),
+            Err(error) => problems.push(Problem {
+                key: format!("models[{index}].tokenizer"),
+                value: None,
+                problem: error.to_string(),
+            }),
+        }
+    }
+    if problems.is_empty() {
+        Ok(counters)
+    } else {
+        Err(problems)
+    }
 }
 
 // === impl Findings ===
@@ -86,13 +112,13 @@ impl Findings {
         for advice in &self.advice {
             writeln!(out, "advice: {advice}")?;
         }
-        Ok(())
+        self.live.as_ref().map_or(Ok(()), |live| live.print(out))
     }
 
     fn verdict(&self, flags: &Flags) -> Result<(), Failure> {
         let file = flags.file.display();
         match self.problems.len() {
-            0 => Ok(()),
+            0 => self.live.as_ref().map_or(Ok(()), Live::verdict),
             1 => Err(Failure::Configuration(format!("{file} has 1 problem"))),
             many => Err(Failure::Configuration(format!(
                 "{file} has {many} problems"
@@ -114,7 +140,11 @@ mod tests {
         let file = std::env::temp_dir().join(file);
         std::fs::write(&file, text).unwrap();
         let json = extra.contains(&"--json");
-        let flags = Flags { file, json };
+        let flags = Flags {
+            file,
+            live: false,
+            json,
+        };
         let mut out = Vec::new();
         let ended = check(&flags, &mut out);
         std::fs::remove_file(&flags.file).unwrap();

@@ -4,6 +4,7 @@
 //! the run failed. stdout is data, stderr is talk.
 
 mod check;
+mod live;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ struct Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell every problem of a configuration.
+    /// Tell every problem of a configuration; with --live, ask the backends too.
     Check(check::Flags),
 }
 

@@ -1,0 +1,56 @@
+//! Columns of text, each as wide as its widest cell.
+
+use std::fmt;
+
+/// A table for people.
+pub(super) struct Table<const N: usize> {
+    rows: Vec<[String; N]>,
+}
+
+// === impl Table ===
+
+impl<const N: usize> Table<N> {
+    /// A table with nothing but its head.
+    pub(super) fn new(head: [&str; N]) -> Self {
+        Self {
+            rows: vec![head.map(str::to_owned)],
+        }
+    }
+
+    pub(super) fn row(&mut self, row: [String; N]) {
+        self.rows.push(row);
+    }
+}
+
+impl<const N: usize> fmt::Display for Table<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &self.rows {
+            let cells = row
+                .iter()
+                .zip(widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ");
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let mut table = Table::new(["NAME", "N"]);
+        table.row(["grüße-12".to_owned(), "7".to_owned()]);
+        table.row(["a".to_owned(), String::new()]);
+        assert_eq!(table.to_string(), "NAME      N\ngrüße-12  7\na\n");
+    }
+}
