@@ -11,50 +11,63 @@ fn file(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// Cells of the table under `heading`, without its head.
-fn rows(readme: &str, heading: &str) -> Vec<Vec<String>> {
-    let section = readme
-        .split("\n## ")
+fn section<'a>(readme: &'a str, heading: &str) -> &'a str {
+    let mut sections = readme.split("\n## ");
+    sections
         .find(|s| s.starts_with(heading))
-        .expect("the section is there");
-    let rows = section.lines().filter(|line| line.starts_with("| `"));
-    let cells = |line: &str| {
-        line.trim_matches('|')
-            .split(" | ")
-            .map(|c| c.trim().to_owned())
-            .collect()
-    };
-    rows.map(cells).collect()
+        .expect("the section is there")
+}
+
+fn is_row(line: &&str) -> bool {
+    line.starts_with("| `")
+}
+
+fn line(text: &str) -> String {
+    format!("{text}\n")
 }
 
 #[test]
 fn the_metrics_table_tells_every_metric_as_the_code_does() {
-    let expected: Vec<Vec<String>> = Metric::ALL
+    let expected: String = Metric::ALL
         .iter()
-        .map(|metric| {
-            let spec = metric.spec();
-            let kind = match spec.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
-            };
-            let labels = if spec.labels.is_empty() {
-                "–".to_owned()
-            } else {
-                spec.labels.join(", ")
-            };
-            let help = spec.help.trim_end_matches('.').to_owned();
-            vec![format!("`{}`", spec.name), kind.to_owned(), labels, help]
-        })
+        .map(|metric| metric_row(*metric))
         .collect();
-    assert_eq!(rows(&file("README.md"), "Metrics"), expected);
+    let readme = file("README.md");
+    let told: String = section(&readme, "Metrics")
+        .lines()
+        .filter(is_row)
+        .map(line)
+        .collect();
+    assert!(
+        told == expected,
+        "the table in README.md must read\n{expected}"
+    );
+}
+
+fn metric_row(metric: Metric) -> String {
+    let spec = metric.spec();
+    let kind = match spec.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
+    };
+    let labels = match spec.labels {
+        [] => "–".to_owned(),
+        labels => labels.join(", "),
+    };
+    let help = spec.help.trim_end_matches('.');
+    line(&format!("| `{}` | {kind} | {labels} | {help} |", spec.name))
 }
 
 #[test]
 fn the_configuration_table_has_every_key_with_its_default() {
-    let told: Vec<(String, String)> = rows(&file("README.md"), "Configuration")
-        .into_iter()
-        .map(|cells| (cells[0].clone(), cells[1].trim_matches('`').to_owned()))
+    let readme = file("README.md");
+    let rows = section(&readme, "Configuration").lines().filter(is_row);
+    let told: Vec<(String, String)> = rows
+        .map(|row| row.split(" | "))
+        .map(|mut cells| (cells.next(), cells.next()))
+        .map(|(key, default)| (key.unwrap_or_default(), default.unwrap_or_default()))
+        .map(|(key, default)| (key[2..].to_owned(), default.trim_matches('`').to_owned()))
         .collect();
     assert_eq!(told, documented_keys(&file("config/tidegate.toml")));
 }
