@@ -181,10 +181,16 @@ impl SimServer {
 
     /// Waits until the engine's figures satisfy `reached` and returns them. Cancelling is
     /// harmless.
+    ///
+    /// # Panics
+    /// Once the engine has, under [`crate::sim::engine::OnOverflow::Panic`].
     pub async fn wait_until(&self, mut reached: impl FnMut(&EngineStats) -> bool) -> EngineStats {
         let mut stats = self.shared.watch();
-        let seen = stats.wait_for(|stats| reached(stats)).await;
-        *seen.expect("the figures are published as long as the server lives")
+        let seen = stats
+            .wait_for(|stats| stats.as_ref().is_none_or(&mut reached))
+            .await;
+        let seen = seen.expect("the figures are published as long as the server lives");
+        seen.expect("the simulated engine did not panic")
     }
 
     /// The requests received so far, oldest first; the last 1024 of them.

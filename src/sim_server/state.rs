@@ -32,7 +32,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Work or a fault has changed when the engine is due.
     pub(super) due: Notify,
-    stats: watch::Sender<EngineStats>,
+    /// `None` once the engine has panicked.
+    stats: watch::Sender<Option<EngineStats>>,
 }
 
 pub(super) struct State {
@@ -75,7 +76,7 @@ impl Shared {
     pub(super) fn new(spec: SimServerSpec) -> Self {
         let state = State::new(&spec);
         Self {
-            stats: watch::Sender::new(state.engine.stats()),
+            stats: watch::Sender::new(Some(state.engine.stats())),
             state: Mutex::new(state),
             due: Notify::new(),
             spec,
@@ -83,7 +84,14 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("the engine did not panic")
+        match self.state.lock() {
+            Ok(state) => state,
+            Err(_) => {
+                // An engine told to panic on overflow did: whoever watches must not wait on.
+                self.stats.send_replace(None);
+                panic!("the simulated engine panicked");
+            }
+        }
     }
 
     /// Changes the state, then wakes whoever has news and the driver.
@@ -93,14 +101,14 @@ impl Shared {
         let wakers = state.take_wakers();
         let stats = state.engine.stats();
         drop(state);
-        self.stats.send_replace(stats);
+        self.stats.send_replace(Some(stats));
         self.due.notify_one();
         wakers.into_iter().for_each(Waker::wake);
         result
     }
 
-    /// The engine's figures, each time they change.
-    pub(super) fn watch(&self) -> watch::Receiver<EngineStats> {
+    /// The engine's figures, each time they change; `None` once it has panicked.
+    pub(super) fn watch(&self) -> watch::Receiver<Option<EngineStats>> {
         self.stats.subscribe()
     }
 
@@ -126,12 +134,13 @@ impl Shared {
 
     /// Keeps the engine going. Runs until its task is aborted.
     pub(super) async fn drive(self: Arc<Self>) {
+        let _tell = TellOfPanic(&self);
         loop {
             let (next, wakers, stats) = {
                 let mut state = self.lock();
                 (state.advance(), state.take_wakers(), state.engine.stats())
             };
-            self.stats.send_replace(stats);
+            self.stats.send_replace(Some(stats));
             wakers.into_iter().for_each(Waker::wake);
             match next {
                 Due::Now => tokio::task::yield_now().await,
@@ -143,6 +152,17 @@ impl Shared {
                 }
                 Due::Never => self.due.notified().await,
             }
+        }
+    }
+}
+
+/// Ends the waiting of those who watch when its task panics.
+struct TellOfPanic<'a>(&'a Shared);
+
+impl Drop for TellOfPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stats.send_replace(None);
         }
     }
 }

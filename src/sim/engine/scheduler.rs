@@ -6,28 +6,24 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::blocks::{BlockIndex, Pool};
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceId, Sequences};
 use super::step_time::Batch;
 use super::{EngineSpec, EngineStats, FinishReason, OnOverflow, RequestId, SimEvent, SimRequest};
 use crate::core::backend::PrefixCaching;
 use crate::core::time::Time;
 use crate::core::units::{Blocks, Tokens};
 
-/// Sequences are numbered in order of arrival and never renumbered.
-type SequenceId = u64;
-
 #[derive(Clone, Debug)]
 pub(super) struct Scheduler {
     spec: EngineSpec,
     pool: Pool,
     requests: BTreeMap<RequestId, Live>,
-    sequences: BTreeMap<SequenceId, Sequence>,
+    sequences: Sequences,
     running: Vec<SequenceId>,
     waiting: VecDeque<SequenceId>,
     /// Planned steps whose results are not in yet, oldest first: the sequences that get a token.
     planned: VecDeque<Vec<SequenceId>>,
     next_request: u64,
-    next_sequence: SequenceId,
     counters: EngineStats,
 }
 
@@ -55,12 +51,11 @@ impl Scheduler {
             pool: Pool::new(spec.blocks),
             spec,
             requests: BTreeMap::new(),
-            sequences: BTreeMap::new(),
+            sequences: Sequences::default(),
             running: Vec::new(),
             waiting: VecDeque::new(),
             planned: VecDeque::new(),
             next_request: 0,
-            next_sequence: 0,
             counters: EngineStats::default(),
         }
     }
@@ -99,10 +94,8 @@ impl Scheduler {
         );
         let sequences = (0..request.samples.max(1))
             .map(|sample| {
-                let sequence = self.next_sequence;
-                self.next_sequence += 1;
-                self.sequences
-                    .insert(sequence, Sequence::new(id, sample, &request, room));
+                let sequence = Sequence::new(id, sample, &request, room);
+                let sequence = self.sequences.insert(sequence);
                 self.waiting.push_back(sequence);
                 sequence
             })
@@ -157,7 +150,7 @@ impl Scheduler {
     /// Takes in the results of the oldest planned step.
     pub(super) fn collect(&mut self, now: Time, out: &mut Vec<SimEvent>) {
         for id in self.planned.pop_front().unwrap_or_default() {
-            let Some(sequence) = self.sequences.get_mut(&id) else {
+            let Some(sequence) = self.sequences.get_mut(id) else {
                 continue; // aborted, or ended by its own stop a step ago
             };
             sequence.pending = sequence.pending.saturating_sub(Tokens::new(1));
@@ -189,7 +182,7 @@ impl Scheduler {
         let mut index = 0;
         while index < self.running.len() && !plan.budget.is_zero() {
             let id = self.running[index];
-            let chunk = self.sequences[&id].wanted().min(plan.budget);
+            let chunk = self.sequences[id].wanted().min(plan.budget);
             if chunk.is_zero() {
                 index += 1;
                 continue;
@@ -218,7 +211,7 @@ impl Scheduler {
                 return; // head of line: nobody passes it
             }
             self.admit(id, &hits);
-            let sequence = &self.sequences[&id];
+            let sequence = &self.sequences[id];
             if sequence.preemptions == 0 {
                 out.push(SimEvent::Started {
                     request: sequence.request,
@@ -227,7 +220,7 @@ impl Scheduler {
                     cached: sequence.cached,
                 });
             }
-            let chunk = self.sequences[&id].wanted().min(plan.budget);
+            let chunk = self.sequences[id].wanted().min(plan.budget);
             let grown = self.grow(id, chunk);
             debug_assert!(grown, "what fits as a whole fits in part");
             self.book(id, chunk, plan);
@@ -240,7 +233,7 @@ impl Scheduler {
         if self.spec.prefix_caching == PrefixCaching::PerSequence {
             return Vec::new();
         }
-        let sequence = &self.sequences[&id];
+        let sequence = &self.sequences[id];
         let size = self.spec.block_size;
         let most = sequence
             .tokens()
@@ -254,7 +247,7 @@ impl Scheduler {
 
     /// Whether the whole sequence as it stands, less its hits, fits in the free blocks.
     fn fits(&self, id: SequenceId, hits: &[BlockIndex]) -> bool {
-        let all = self.sequences[&id].tokens().blocks_up(self.spec.block_size);
+        let all = self.sequences[id].tokens().blocks_up(self.spec.block_size);
         let new = all.saturating_sub(count(hits.len()));
         let revived = hits
             .iter()
@@ -272,14 +265,14 @@ impl Scheduler {
         for &block in hits {
             self.pool.hold(block);
         }
-        let sequence = self.sequence_mut(id);
+        let sequence = &mut self.sequences[id];
         sequence.blocks = hits.to_vec();
         sequence.published = hits.len();
         let found = count(hits.len());
         self.waiting.pop_front();
         self.running.push(id);
         let found = found.tokens(self.spec.block_size);
-        let sequence = self.sequence_mut(id);
+        let sequence = &mut self.sequences[id];
         sequence.computed = found;
         if sequence.preemptions > 0 {
             return;
@@ -295,10 +288,7 @@ impl Scheduler {
     /// Gets the blocks for `chunk` more tokens, or leaves everything as it is.
     fn grow(&mut self, id: SequenceId, chunk: Tokens) -> bool {
         let size = self.spec.block_size;
-        let sequence = self
-            .sequences
-            .get_mut(&id)
-            .expect("a planned sequence is live");
+        let sequence = &mut self.sequences[id];
         let slots = (sequence.computed + chunk + self.spec.lookahead).min(self.spec.max_model_len);
         let held = count(sequence.blocks.len());
         let new = slots.blocks_up(size).saturating_sub(held);
@@ -323,10 +313,7 @@ impl Scheduler {
 
     /// Enters a chunk whose blocks are there into the step.
     fn book(&mut self, id: SequenceId, chunk: Tokens, plan: &mut Plan) {
-        let sequence = self
-            .sequences
-            .get_mut(&id)
-            .expect("a planned sequence is live");
+        let sequence = &mut self.sequences[id];
         let batch = &mut plan.batch;
         let before = sequence.computed;
         plan.budget -= chunk;
@@ -351,7 +338,7 @@ impl Scheduler {
 
     fn preempt_last(&mut self, now: Time, out: &mut Vec<SimEvent>) {
         let id = self.running.pop().expect("the caller found one running");
-        let sequence = self.sequence_mut(id);
+        let sequence = &mut self.sequences[id];
         let (request, sample) = (sequence.request, sequence.sample);
         assert!(
             self.spec.on_overflow == OnOverflow::Preempt,
@@ -360,7 +347,7 @@ impl Scheduler {
             self.used(),
             self.spec.usable(),
         );
-        let blocks = self.sequence_mut(id).preempt();
+        let blocks = self.sequences[id].preempt();
         self.pool.release(&blocks);
         self.waiting.push_front(id);
         self.counters.preemptions += 1;
@@ -400,7 +387,7 @@ impl Scheduler {
     }
 
     fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
-        let sequence = self.sequences.remove(&id)?;
+        let sequence = self.sequences.remove(id)?;
         self.pool.release(&sequence.blocks);
         self.running.retain(|&other| other != id);
         self.waiting.retain(|&other| other != id);
@@ -423,12 +410,6 @@ impl Scheduler {
 
     fn used(&self) -> Blocks {
         self.spec.usable() - self.pool.free()
-    }
-
-    fn sequence_mut(&mut self, id: SequenceId) -> &mut Sequence {
-        self.sequences
-            .get_mut(&id)
-            .expect("a scheduled sequence is live")
     }
 }
 

@@ -1,10 +1,24 @@
-//! One sequence: how far it is computed, what it holds, when it ends.
+//! Sequences: how far each is computed, what it holds, when it ends.
+
+use std::collections::VecDeque;
+use std::ops::{Index, IndexMut};
 
 use super::blocks::{BlockIndex, ContentKey};
 use super::{FinishReason, RequestId, SimRequest};
 use crate::core::prefix::PrefixChain;
 use crate::core::units::{BlockSize, Tokens};
 use crate::sim::random::mix;
+
+/// Sequences are numbered in order of arrival and never renumbered.
+pub(super) type SequenceId = u64;
+
+/// The sequences that have not ended, found by number in O(1).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sequences {
+    /// Number of the first slot: all before it have ended.
+    first: SequenceId,
+    slots: VecDeque<Option<Sequence>>,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Sequence {
@@ -30,6 +44,54 @@ pub(super) struct Sequence {
     /// How many leading blocks can be found by content.
     pub(super) published: usize,
 }
+
+// === impl Sequences ===
+
+impl Sequences {
+    pub(super) fn insert(&mut self, sequence: Sequence) -> SequenceId {
+        let slots = u64::try_from(self.slots.len()).unwrap_or(u64::MAX);
+        self.slots.push_back(Some(sequence));
+        self.first + slots
+    }
+
+    pub(super) fn get_mut(&mut self, id: SequenceId) -> Option<&mut Sequence> {
+        let slot = usize::try_from(id.checked_sub(self.first)?).ok()?;
+        self.slots.get_mut(slot)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, id: SequenceId) -> Option<Sequence> {
+        let slot = usize::try_from(id.checked_sub(self.first)?).ok()?;
+        let sequence = self.slots.get_mut(slot)?.take();
+        while matches!(self.slots.front(), Some(None)) {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+        sequence
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+}
+
+impl Index<SequenceId> for Sequences {
+    type Output = Sequence;
+
+    fn index(&self, id: SequenceId) -> &Sequence {
+        usize::try_from(id - self.first)
+            .ok()
+            .and_then(|slot| self.slots[slot].as_ref())
+            .expect("a scheduled sequence is live")
+    }
+}
+
+impl IndexMut<SequenceId> for Sequences {
+    fn index_mut(&mut self, id: SequenceId) -> &mut Sequence {
+        self.get_mut(id).expect("a scheduled sequence is live")
+    }
+}
+
+// === impl Sequence ===
 
 impl Sequence {
     pub(super) fn new(id: RequestId, sample: u32, request: &SimRequest, room: Tokens) -> Self {

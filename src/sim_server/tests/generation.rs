@@ -6,7 +6,9 @@ use tokio::io::AsyncWriteExt;
 use super::client::{ask, chat, get, post, read_to_end, read_until, send};
 use super::{server, spec};
 use crate::core::units::{Blocks, Tokens};
-use crate::sim_server::{OutputLength, SimServer};
+use crate::sim::engine::{OnOverflow, Scheduling};
+use crate::sim_server::{CHAT_TEMPLATE, OutputLength, SimServer};
+use crate::tokenize::{ChatInput, CounterSpec, ModelCounter, Precision, PromptInput, Source};
 
 async fn completion(server: &SimServer, fields: Value) -> Value {
     let answered = ask(server, &post("/v1/completions", &fields)).await;
@@ -216,4 +218,80 @@ async fn the_request_id_of_the_client_is_in_the_answer() {
     );
     assert_eq!(server.seen()[0].headers["x-request-id"], "my-req-123");
     assert_eq!(server.seen()[0].path, "/v1/chat/completions");
+}
+
+#[tokio::test]
+async fn load_a_over_http_preempts_as_the_real_server_did() {
+    let mut spec = spec();
+    spec.engine.scheduling = Scheduling::Sync;
+    let server = SimServer::start(spec).unwrap();
+    server.hold();
+    let mut clients = Vec::new();
+    for client in 0..16 {
+        let prompt: Vec<u32> = (0..1500).map(|place| client * 1500 + place).collect();
+        let body = json!({
+            "prompt": prompt, "max_tokens": 1500, "stream": true, "stream_options": {"include_usage": true},
+        });
+        clients.push(send(&server, &post("/v1/completions", &body)).await);
+    }
+    server.wait_until(|stats| stats.waiting == 16).await;
+    server.release();
+    for client in clients {
+        let answered = read_to_end(client).await;
+        let events = answered.events();
+        // One event per token, and the usage.
+        assert_eq!(events.len(), 1501);
+        assert_eq!(events[1500]["usage"]["completion_tokens"], 1500);
+    }
+    let stats = server.stats();
+    assert!(stats.preemptions.abs_diff(14) <= 2, "{stats:?}");
+    assert_eq!(stats.generated, Tokens::new(24_000));
+}
+
+#[tokio::test]
+#[should_panic(expected = "the simulated engine did not panic")]
+async fn waiting_on_an_engine_that_asserted_ends() {
+    let mut spec = spec();
+    spec.engine.on_overflow = OnOverflow::Panic;
+    let server = SimServer::start(spec).unwrap();
+    for client in 0..8 {
+        let body = json!({"prompt": vec![client; 1000], "max_tokens": 1500, "stream": true});
+        let mut stream = send(&server, &post("/v1/completions", &body)).await;
+        tokio::spawn(async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await });
+    }
+    server
+        .wait_until(|stats| stats.generated == Tokens::new(12_000))
+        .await;
+}
+
+#[tokio::test]
+async fn a_gateway_with_the_same_vocabulary_and_template_counts_the_same() {
+    let server = server();
+    let counter = ModelCounter::load(CounterSpec {
+        chat_template: Some(CHAT_TEMPLATE.to_owned()),
+        ..CounterSpec::new(Source::Tiktoken("o200k_base".into()))
+    })
+    .unwrap();
+    for messages in [
+        json!([{"role": "user", "content": "Hello"}]),
+        json!([
+            {"role": "system", "content": "Be brief.\n"},
+            {"role": "user", "content": [{"type": "text", "text": "Grüße, "}, {"type": "text", "text": "<|endoftext|> 你好"}]},
+            {"role": "assistant", "content": null},
+            {"role": "user", "content": "  x  "},
+        ]),
+    ] {
+        let body = json!({"messages": messages, "max_tokens": 1});
+        let answer = ask(&server, &post("/v1/chat/completions", &body))
+            .await
+            .json();
+        let counted = counter
+            .count(&PromptInput::Chat(ChatInput::new(&messages)))
+            .unwrap();
+        assert_eq!(counted.precision, Precision::Exact);
+        assert_eq!(
+            answer["usage"]["prompt_tokens"], counted.prompts[0],
+            "{messages}"
+        );
+    }
 }
