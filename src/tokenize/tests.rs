@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -276,4 +277,74 @@ fn operator_variables_are_defaults_for_those_of_a_request() {
     let rendered = counter.render(&input).unwrap().unwrap();
     assert_eq!(rendered.text, "1-3-<|im_end|>-False");
     assert_eq!(rendered.media_tokens, 0);
+}
+
+/// JSON of any shape, with the keys and words that messages use among others.
+fn any_json() -> impl Strategy<Value = Value> {
+    let word = prop::sample::select(vec![
+        "role",
+        "content",
+        "type",
+        "text",
+        "user",
+        "assistant",
+        "tool",
+        "developer",
+        "system",
+        "image_url",
+        "tool_calls",
+        "function",
+        "name",
+        "arguments",
+        "{\"a\": 1}",
+        "<|im_end|>",
+        "",
+    ]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        word.clone().prop_map(Value::from),
+        "\\PC{0,20}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(5, 60, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+            prop::collection::vec((word.clone(), inner), 0..6)
+                .prop_map(|pairs| pairs.into_iter().collect::<Value>()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_request_crashes_the_counter_or_counts_zero(
+        messages in prop_oneof![any_json(), prop::collection::vec(any_json(), 1..4).prop_map(Value::from)],
+        tools in prop::option::of(any_json()),
+        kwargs in any_json(),
+    ) {
+        thread_local! {
+            static QWEN3: ModelCounter = make(tiny_model(), Some(include_str!("../../tests/golden/templates/qwen3.jinja")));
+        }
+        let mut input = ChatInput::new(&messages);
+        input.tools = tools.as_ref();
+        input.chat_template_kwargs = kwargs.as_object();
+        let counted = QWEN3.with(|counter| counter.count(&PromptInput::Chat(input)));
+        if let Ok(count) = counted {
+            prop_assert!(count.total() > 0);
+        }
+    }
+
+    #[test]
+    fn a_text_has_at_most_one_token_per_normalised_byte(words in "(\\PC|\\s){0,200}") {
+        thread_local! {
+            static TINY: ModelCounter = make(tiny_model(), None);
+        }
+        let count = TINY.with(|counter| text(counter, &words));
+        prop_assert_eq!(count.precision, Precision::Exact);
+        prop_assert!(count.total() <= 3 * words.len() as u64);
+        prop_assert_eq!(count.total() == 0, words.is_empty());
+    }
 }
