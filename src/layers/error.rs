@@ -1,0 +1,152 @@
+//! Why a request is not served: one small error per step, joined in [`Refusal`].
+//!
+//! The steps fail with these values and know no status code; `rescue` turns
+//! each [`Reason`](super::reason::Reason) into exactly one answer. The invariant, walked by a test:
+//! one reason ⇔ one status, one code, one metric label.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::core::reject::{QueueBound, Reject};
+use crate::protocol::{RequestError, RouteError};
+use crate::tenants::{AuthError, LimitError};
+
+/// Everything a step below `rescue` may fail with.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// The caller is not let in.
+    #[error(transparent)]
+    Tenant(#[from] TenantError),
+    /// The request cannot be read or is not served here.
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    /// The request cannot be counted or is above a limit of its tenant.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// Admission refuses it.
+    #[error(transparent)]
+    Admit(#[from] Reject),
+    /// The backend did not answer.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// A step panicked.
+    #[error("a step of the request path panicked")]
+    Panicked,
+}
+
+/// The caller is not let in.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum TenantError {
+    /// Its key says so.
+    #[error(transparent)]
+    Key(#[from] AuthError),
+    /// The tenant's waiting places are taken in every pool it may use.
+    #[error("{waiting} requests of the tenant are waiting, the limit is {limit}")]
+    WaitingPlacesFull {
+        /// Requests of the tenant already waiting.
+        waiting: u32,
+        /// The tenant's limit.
+        limit: u32,
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// The queue of every pool the tenant may use is full.
+    #[error("every queue is full")]
+    QueuesFull {
+        /// Which bound was met, in the last pool looked at.
+        bound: QueueBound,
+        /// When to come back.
+        retry_after: Duration,
+    },
+    /// The budget for request bodies is spent.
+    #[error("the budget for request bodies is spent")]
+    BodyBudgetSpent,
+    /// The process finishes what it has and takes nothing new.
+    #[error("the process is shutting down")]
+    Draining,
+}
+
+/// The request cannot be read or is not served here.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum IngestError {
+    /// The route is not served.
+    #[error(transparent)]
+    Route(#[from] RouteError),
+    /// The body is not said to be JSON.
+    #[error("the content type is not application/json")]
+    MediaType,
+    /// The body is compressed.
+    #[error("the content encoding is not identity")]
+    Encoding,
+    /// `Expect` asks for something other than `100-continue`.
+    #[error("the expectation cannot be met")]
+    Expectation,
+    /// The header block is larger than the limit.
+    #[error("the header block is larger than {limit} bytes")]
+    HeadersTooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The body is larger than the limit.
+    #[error("the body is larger than {limit} bytes")]
+    BodyTooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The body did not arrive in time.
+    #[error("the body did not arrive within {limit:?}")]
+    BodyTooSlow {
+        /// The limit.
+        limit: Duration,
+    },
+    /// The connection broke while the body was read.
+    #[error("the body broke off")]
+    BodyBroken,
+    /// The budget for request bodies was spent while this body was read.
+    #[error("the budget for request bodies is spent")]
+    BodyBudgetSpent,
+    /// The body means nothing an engine would serve.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The body carries `kv_transfer_params`, which name blocks of other requests.
+    #[error("kv_transfer_params are not passed on")]
+    KvTransfer,
+    /// No model is named and the tenant may use more than one.
+    #[error("no model is named")]
+    NoModel,
+    /// The model is unknown, or the tenant may not use it.
+    #[error("unknown model {model:?}")]
+    UnknownModel {
+        /// The id asked.
+        model: String,
+    },
+}
+
+/// The request cannot be counted or is above a limit of its tenant.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum MeasureError {
+    /// The chat template or the tokenizer refuses the prompt: so would the engine's.
+    #[error("{message}")]
+    Unrenderable {
+        /// What the template said.
+        message: String,
+    },
+    /// No exact count can be made and the model's policy forbids an estimate.
+    #[error("the prompt cannot be counted")]
+    TokenizerUnavailable,
+    /// It is above a limit of its tenant.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+/// The backend did not answer.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub enum ForwardError {
+    /// It refused or broke the connection before answering.
+    #[error("the backend failed before it answered")]
+    Failed,
+    /// It did not answer in time.
+    #[error("the backend did not answer in time")]
+    TimedOut,
+}

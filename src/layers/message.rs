@@ -1,0 +1,215 @@
+//! What a refusal says to a person, and which field of the request it blames.
+//!
+//! Decides words only. Context refusals begin with the words client libraries
+//! match: `This model's maximum context length is N tokens`.
+
+use crate::core::reject::Reject;
+use crate::protocol::{Route, RouteError};
+use crate::tenants::{AuthError, LimitError};
+
+use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError};
+
+/// The field a refusal blames, where there is one.
+pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static str> {
+    let prompt = match route {
+        Some(Route::ChatCompletions) => Some("messages"),
+        Some(Route::Completions) => Some("prompt"),
+        Some(Route::Models) | None => None,
+    };
+    match refusal {
+        Refusal::Ingest(IngestError::Request(error)) => error.param(),
+        Refusal::Ingest(IngestError::KvTransfer) => Some("kv_transfer_params"),
+        Refusal::Ingest(IngestError::NoModel | IngestError::UnknownModel { .. }) => Some("model"),
+        Refusal::Measure(MeasureError::Unrenderable { .. } | MeasureError::Limit(_))
+        | Refusal::Admit(Reject::ContextTooLong { .. } | Reject::AboveTenantShare { .. }) => prompt,
+        _ => None,
+    }
+}
+
+/// What a refusal says.
+pub(super) fn message(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Tenant(error) => tenant(error),
+        Refusal::Ingest(error) => ingest(error),
+        Refusal::Measure(error) => measure(error),
+        Refusal::Admit(reject) => admit(reject),
+        Refusal::Forward(ForwardError::Failed) => {
+            "The backend failed before it answered. The request may have been started there.".into()
+        }
+        Refusal::Forward(ForwardError::TimedOut) => "The backend did not answer in time.".into(),
+        Refusal::Panicked => "The gateway failed on this request. The fault is its own.".into(),
+    }
+}
+
+fn tenant(error: &TenantError) -> String {
+    match error {
+        TenantError::Key(AuthError::Missing) => {
+            "No API key was sent. Send it as `Authorization: Bearer <key>`.".into()
+        }
+        TenantError::Key(AuthError::Malformed) => {
+            "The Authorization header is not of the form `Bearer <key>`.".into()
+        }
+        TenantError::Key(AuthError::Unknown) => "Incorrect API key provided.".into(),
+        TenantError::Key(AuthError::TooManyFailures { .. }) => {
+            "Too many incorrect API keys came from this address.".into()
+        }
+        TenantError::WaitingPlacesFull { waiting, limit, .. } => waiting_full(*waiting, *limit),
+        TenantError::QueuesFull { .. } => OVERLOADED.into(),
+        TenantError::BodyBudgetSpent => BODY_BUDGET.into(),
+        TenantError::Draining => "The gateway is shutting down.".into(),
+    }
+}
+
+const OVERLOADED: &str = "The queue for this model is full. Try again later.";
+const BODY_BUDGET: &str = "The gateway holds as many request bodies as it may. Try again later.";
+
+fn waiting_full(waiting: u32, limit: u32) -> String {
+    format!("{waiting} of your requests are waiting already; the limit is {limit}.")
+}
+
+fn ingest(error: &IngestError) -> String {
+    match error {
+        IngestError::Route(RouteError::NotFound) => "There is no such route here.".into(),
+        IngestError::Route(RouteError::MethodNotAllowed { allow }) => {
+            format!("This route takes {allow} only.")
+        }
+        IngestError::MediaType => "The content type must be application/json.".into(),
+        IngestError::Encoding => "Compressed request bodies are not served.".into(),
+        IngestError::Expectation => "Only the expectation 100-continue is served.".into(),
+        IngestError::HeadersTooLarge { limit } => {
+            format!("The request headers are larger than {limit} bytes.")
+        }
+        IngestError::BodyTooLarge { limit } => {
+            format!("The request body is larger than {limit} bytes.")
+        }
+        IngestError::BodyTooSlow { limit } => format!(
+            "The request body did not arrive within {} seconds.",
+            limit.as_secs_f64()
+        ),
+        IngestError::BodyBroken => "The request body broke off.".into(),
+        IngestError::BodyBudgetSpent => BODY_BUDGET.into(),
+        IngestError::Request(error) => sentence(&error.to_string()),
+        IngestError::KvTransfer => "kv_transfer_params are not accepted here.".into(),
+        IngestError::NoModel => "You must say which model to use: `model` is missing.".into(),
+        IngestError::UnknownModel { model } => format!("The model `{model}` does not exist."),
+    }
+}
+
+fn measure(error: &MeasureError) -> String {
+    match error {
+        MeasureError::Unrenderable { message } => {
+            format!("The prompt cannot be rendered for this model: {message}")
+        }
+        MeasureError::TokenizerUnavailable => {
+            "The prompt cannot be counted exactly at the moment, and no estimate is allowed.".into()
+        }
+        MeasureError::Limit(LimitError::Context {
+            prompt,
+            output,
+            limit,
+        }) => format!(
+            "This model's maximum context length is {limit} tokens for your tenant. However, your \
+             prompt has {prompt} tokens and needs {output} output tokens."
+        ),
+        MeasureError::Limit(LimitError::Prompt { prompt, limit }) => format!(
+            "This model's maximum context length is {limit} tokens for prompts of your tenant. \
+             However, your prompt has {prompt} tokens."
+        ),
+        MeasureError::Limit(LimitError::Output { asked, limit }) => format!(
+            "This model's maximum context length is {limit} tokens for the output of your tenant. \
+             However, you asked for {asked} output tokens."
+        ),
+    }
+}
+
+fn admit(reject: &Reject) -> String {
+    match reject {
+        Reject::ContextTooLong {
+            prompt,
+            output,
+            limit,
+        } if output.is_zero() => format!(
+            "This model's maximum context length is {limit} tokens. However, your prompt has \
+             {prompt} tokens. Please reduce the length of the prompt."
+        ),
+        Reject::ContextTooLong {
+            prompt,
+            output,
+            limit,
+        } => format!(
+            "This model's maximum context length is {limit} tokens. However, your prompt has \
+             {prompt} tokens and you asked for {output} output tokens. Please reduce either."
+        ),
+        Reject::AboveTenantShare { asked, limit } => format!(
+            "This model's maximum context length is {limit} tokens at one time for your tenant. \
+             However, this request would hold {asked} tokens."
+        ),
+        Reject::TenantQueueFull { waiting, limit, .. } => waiting_full(*waiting, *limit),
+        Reject::Overloaded { .. } => OVERLOADED.into(),
+        Reject::QueueTimeout { waited, .. } => format!(
+            "The request waited {:.1} seconds for memory on a backend. Try again later.",
+            waited.as_secs_f64()
+        ),
+        Reject::NoBackend { .. } => "No backend of this model is usable at the moment.".into(),
+    }
+}
+
+/// A clause as a sentence.
+fn sentence(clause: &str) -> String {
+    let mut letters = clause.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).chain(['.']).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::units::Tokens;
+
+    #[test]
+    fn every_context_refusal_begins_with_the_words_clients_match() {
+        let (prompt, output, limit) = (Tokens::new(900), Tokens::new(200), Tokens::new(1000));
+        let refusals = [
+            Refusal::Admit(Reject::ContextTooLong {
+                prompt,
+                output,
+                limit,
+            }),
+            Refusal::Admit(Reject::ContextTooLong {
+                prompt,
+                output: Tokens::ZERO,
+                limit,
+            }),
+            Refusal::Admit(Reject::AboveTenantShare {
+                asked: prompt,
+                limit,
+            }),
+            Refusal::Measure(MeasureError::Limit(LimitError::Context {
+                prompt,
+                output,
+                limit,
+            })),
+            Refusal::Measure(MeasureError::Limit(LimitError::Prompt { prompt, limit })),
+            Refusal::Measure(MeasureError::Limit(LimitError::Output {
+                asked: output,
+                limit,
+            })),
+        ];
+        for refusal in refusals {
+            let text = message(&refusal);
+            assert!(
+                text.starts_with("This model's maximum context length is 1000 tokens"),
+                "{text}"
+            );
+            let blamed = param(&refusal, Some(Route::ChatCompletions));
+            assert_eq!(blamed, Some("messages"));
+            assert_eq!(param(&refusal, Some(Route::Completions)), Some("prompt"));
+        }
+    }
+
+    #[test]
+    fn a_clause_becomes_a_sentence() {
+        assert_eq!(sentence("the body is odd"), "The body is odd.");
+    }
+}
