@@ -1,0 +1,240 @@
+//! Reads a request to its end and finds out what it asks of whom.
+//!
+//! Decides what is served at all (route, method, media type, encoding,
+//! expectation, sizes), what the body means, and which pool it is for. Never
+//! counts and never edits. Nothing below this step runs before the body has
+//! been read, so a client that leaves while it waits is noticed.
+
+mod read;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Response, Uri};
+use tower::{Layer, Service};
+
+use crate::core::backend::ServedId;
+use crate::protocol::{Request, Route, parse, route};
+use crate::telemetry::Class;
+use crate::tenants::TenantRef;
+
+use super::BoxFuture;
+use super::answer::AnswerBody;
+use super::budget::Budget;
+use super::error::{IngestError, Refusal};
+use super::models;
+use super::owned::owned;
+use super::pool::{Pool, Pools};
+use super::steps::{Body, Keyed, Letter, Parsed, Traced};
+use super::threads::Threads;
+
+pub use read::BodyLimits;
+
+/// Bodies from this size on are read as JSON off the async threads: about a
+/// quarter of a millisecond of work.
+const INLINE_BYTES: usize = 64 * 1024;
+
+/// What reading takes.
+#[derive(Clone)]
+pub struct IngestLayer {
+    /// All pools; replaced by a reload.
+    pub pools: Arc<ArcSwap<Pools>>,
+    /// The budget for request bodies.
+    pub budget: Budget,
+    /// Sizes and times.
+    pub limits: BodyLimits,
+    /// Where long bodies are read.
+    pub threads: Threads,
+    /// When the process began, in seconds since 1970: the age of a listed model.
+    pub started: u64,
+}
+
+/// Reads requests.
+#[derive(Clone)]
+pub struct Ingest<S> {
+    inner: S,
+    layer: Arc<IngestLayer>,
+}
+
+// === impl IngestLayer ===
+
+impl<S> Layer<S> for IngestLayer {
+    type Service = Ingest<S>;
+
+    fn layer(&self, inner: S) -> Ingest<S> {
+        Ingest {
+            inner,
+            layer: Arc::new(self.clone()),
+        }
+    }
+}
+
+impl IngestLayer {
+    /// Everything about a request that its head tells.
+    fn check_head(&self, head: &Parts) -> Result<Route, IngestError> {
+        let limit = self.limits.max_header_bytes;
+        if header_bytes(&head.uri, &head.headers) > limit {
+            return Err(IngestError::HeadersTooLarge { limit });
+        }
+        let route = route(&head.method, head.uri.path())?;
+        if let Some(expectation) = head.headers.get(EXPECT)
+            && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
+        {
+            return Err(IngestError::Expectation);
+        }
+        Ok(route)
+    }
+
+    async fn parse<B>(&self, keyed: Keyed<B>, route: Route) -> Result<Parsed, Refusal>
+    where
+        B: http_body::Body<Data = Bytes>,
+    {
+        let Keyed { traced, tenant } = keyed;
+        let Traced { head, body, trail } = traced;
+        check_body_headers(&head.headers)?;
+        let body = read::read(&head.headers, body, &self.budget, &self.limits).await?;
+        let request = self.understand(route, &body).await?;
+        if request.kv_transfer_params.is_some() {
+            return Err(IngestError::KvTransfer.into());
+        }
+        let (pool, served) = self.find(&tenant, request.model.as_deref())?;
+        trail.note(|facts| {
+            let record = &mut facts.record;
+            record.model = Some(Arc::clone(pool.name()));
+            record.samples = request.samples;
+            record.stream = request.stream != crate::protocol::request::Stream::Once;
+            record.max_tokens = request.max_tokens;
+            record.class = classes(&request);
+        });
+        let letter = Letter {
+            head,
+            body,
+            trail,
+            tenant,
+            route,
+            pool,
+            served,
+        };
+        Ok(Parsed { letter, request })
+    }
+
+    async fn understand(&self, route: Route, body: &Body) -> Result<Request<'static>, Refusal> {
+        let bytes = body.bytes.clone();
+        let read = move || parse(route, &bytes).map(owned);
+        let read = if body.bytes.len() < INLINE_BYTES {
+            read()
+        } else {
+            self.threads
+                .run(read)
+                .await
+                .map_err(|_| Refusal::Panicked)?
+        };
+        read.map_err(|error| IngestError::Request(error).into())
+    }
+
+    fn find(
+        &self,
+        tenant: &TenantRef,
+        model: Option<&str>,
+    ) -> Result<(Arc<Pool>, ServedId), IngestError> {
+        let pools = self.pools.load();
+        match model.filter(|model| !model.is_empty()) {
+            Some(model) => pools
+                .find(tenant, model)
+                .ok_or_else(|| IngestError::UnknownModel {
+                    // What a client wrote goes back to it, not all of it.
+                    model: model.chars().take(128).collect(),
+                }),
+            None => pools.only(tenant).ok_or(IngestError::NoModel),
+        }
+    }
+}
+
+/// Bytes of a header block as HTTP/1.1 writes it.
+fn header_bytes(uri: &Uri, headers: &HeaderMap) -> usize {
+    let target = uri
+        .path_and_query()
+        .map_or(1, |target| target.as_str().len());
+    headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum::<usize>()
+        .saturating_add(target)
+}
+
+/// What the headers say of the body must be what we can read.
+fn check_body_headers(headers: &HeaderMap) -> Result<(), IngestError> {
+    let media = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let essence = media.and_then(|media| media.split(|byte| *byte == b';').next());
+    let is_json = essence.is_some_and(|essence| {
+        essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"application/json")
+    });
+    if !is_json {
+        return Err(IngestError::MediaType);
+    }
+    let encoded = headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if encoded {
+        return Err(IngestError::Encoding);
+    }
+    Ok(())
+}
+
+/// What makes a request special, as far as its body says.
+fn classes(request: &Request<'_>) -> Vec<Class> {
+    let crate::protocol::request::Prompt::Chat(chat) = &request.prompt else {
+        return Vec::new();
+    };
+    let marks = [
+        (chat.documents.is_some(), Class::Documents),
+        (chat.media, Class::Media),
+        (chat.tools.is_some(), Class::Tools),
+    ];
+    marks
+        .into_iter()
+        .filter_map(|(marked, class)| marked.then_some(class))
+        .collect()
+}
+
+// === impl Ingest ===
+
+impl<S, B, U> Service<Keyed<B>> for Ingest<S>
+where
+    S: Service<Parsed, Response = Response<AnswerBody<U>>, Error = Refusal>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    U: 'static,
+{
+    type Response = Response<AnswerBody<U>>;
+    type Error = Refusal;
+    type Future = BoxFuture<Result<Self::Response, Refusal>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, keyed: Keyed<B>) -> Self::Future {
+        let layer = Arc::clone(&self.layer);
+        let mut inner = self.inner.clone();
+        Box::pin(async move {
+            let route = layer.check_head(&keyed.traced.head)?;
+            if route == Route::Models {
+                let listed = models::list(&layer.pools.load(), &keyed.tenant, layer.started);
+                return Ok(models::answer(&listed, &keyed.traced.trail));
+            }
+            let parsed = layer.parse(keyed, route).await?;
+            inner.call(parsed).await
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! Makes a read body independent of its bytes, so that it can change threads.
+
+use std::borrow::Cow;
+
+use crate::protocol::Request;
+use crate::protocol::request::{Chat, Prompt};
+
+/// Copies the texts of `request`; everything else is moved.
+pub(super) fn owned(request: Request<'_>) -> Request<'static> {
+    let text = |cow: Cow<'_, str>| Cow::Owned(cow.into_owned());
+    Request {
+        model: request.model.map(text),
+        prompt: prompt(request.prompt),
+        max_tokens: request.max_tokens,
+        write_max_tokens: request.write_max_tokens,
+        min_tokens: request.min_tokens,
+        samples: request.samples,
+        stream: request.stream,
+        truncate: request.truncate,
+        priority: request.priority,
+        request_id: request.request_id.map(text),
+        cache_salt: request.cache_salt.map(text),
+        kv_transfer_params: request.kv_transfer_params,
+        keys: request.keys,
+    }
+}
+
+fn prompt(prompt: Prompt<'_>) -> Prompt<'static> {
+    match prompt {
+        Prompt::Chat(boxed) => Prompt::Chat(Box::new(chat(*boxed))),
+        Prompt::Texts {
+            texts,
+            add_special_tokens,
+        } => Prompt::Texts {
+            texts: texts
+                .into_iter()
+                .map(|text| Cow::Owned(text.into_owned()))
+                .collect(),
+            add_special_tokens,
+        },
+        Prompt::Ids(counts) => Prompt::Ids(counts),
+        Prompt::Embeds { prompts } => Prompt::Embeds { prompts },
+    }
+}
+
+fn chat(chat: Chat<'_>) -> Chat<'static> {
+    let text = |cow: Cow<'_, str>| Cow::Owned(cow.into_owned());
+    Chat {
+        messages: chat.messages,
+        tools: chat.tools,
+        tool_choice: chat.tool_choice,
+        documents: chat.documents,
+        chat_template: chat.chat_template.map(text),
+        chat_template_kwargs: chat.chat_template_kwargs,
+        reasoning_effort: chat.reasoning_effort.map(text),
+        add_generation_prompt: chat.add_generation_prompt,
+        continue_final_message: chat.continue_final_message,
+        add_special_tokens: chat.add_special_tokens,
+        media: chat.media,
+    }
+}

@@ -1,0 +1,92 @@
+//! What a request is at each depth of the stack.
+//!
+//! Each step takes one of these and makes the next from it, so a request that
+//! was not counted cannot be admitted and one that was not admitted cannot be
+//! forwarded: there is no value to call the next step with.
+//!
+//! ```text
+//! http::Request ─observe─► Traced ─tenant─► Keyed ─ingest─► Parsed ─measure─► Measured ─admit─► Leased
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+
+use crate::core::backend::ServedId;
+use crate::core::demand::Demand;
+use crate::core::units::Tokens;
+use crate::gate::Lease;
+use crate::protocol::request::Stream;
+use crate::protocol::{Request, Route, TopLevel};
+use crate::tenants::TenantRef;
+
+use super::budget::Share;
+use super::pool::Pool;
+use super::trail::Trail;
+
+/// A request with a trail; its body is not read.
+pub struct Traced<B> {
+    pub(super) head: Parts,
+    pub(super) body: B,
+    pub(super) trail: Trail,
+}
+
+/// A request whose tenant is known and let in.
+pub struct Keyed<B> {
+    pub(super) traced: Traced<B>,
+    pub(super) tenant: TenantRef,
+}
+
+/// A request that was read to its end, means something and names a pool.
+pub struct Parsed {
+    pub(super) letter: Letter,
+    pub(super) request: Request<'static>,
+}
+
+/// What is sent on, and for whom; everything of a request but what it asks.
+pub struct Letter {
+    pub(super) head: Parts,
+    pub(super) body: Body,
+    pub(super) trail: Trail,
+    pub(super) tenant: TenantRef,
+    pub(super) route: Route,
+    pub(super) pool: Arc<Pool>,
+    pub(super) served: ServedId,
+}
+
+/// The body as it came, and its share of the budget.
+#[derive(Debug)]
+pub struct Body {
+    pub(super) bytes: Bytes,
+    #[expect(dead_code, reason = "held, not read: its drop gives the bytes back")]
+    pub(super) share: Share,
+}
+
+/// A request that was counted.
+pub struct Measured {
+    pub(super) letter: Letter,
+    pub(super) demand: Demand,
+    pub(super) outline: Outline,
+}
+
+/// What forward and relay must know of the request once the prompt is counted.
+#[derive(Debug)]
+pub struct Outline {
+    /// Where the editable keys stand.
+    pub(super) keys: TopLevel,
+    /// One answer or a stream.
+    pub(super) stream: Stream,
+    /// The bound to write where the body leaves it to the engine's default.
+    pub(super) write_max_tokens: Option<Tokens>,
+    /// Bytes of text in the prompt.
+    pub(super) text_bytes: usize,
+    /// Prompt tokens over all prompts.
+    pub(super) prompt: Tokens,
+}
+
+/// A request that holds KV on a backend.
+pub struct Leased {
+    pub(super) measured: Measured,
+    pub(super) lease: Lease,
+}

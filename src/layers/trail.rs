@@ -1,0 +1,132 @@
+//! What is known of one request, gathered on its way down and back.
+//!
+//! Every step holds the same [`Trail`] and notes what it learns. Decides only
+//! *when* the request is over: when the last holder lets go, which is the end
+//! or the drop of the response body, or the drop of the handler future of a
+//! client that left. Invariant: one access record per request, whatever ended it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use crate::config::BackendVisibility;
+use crate::core::units::Tokens;
+use crate::protocol::Route;
+use crate::telemetry::{AccessRecord, Finish, Telemetry, UpstreamFailure};
+use crate::tenants::TenantRef;
+
+use super::reason::Reason;
+
+/// A handle on the facts of one request. Cheap to clone.
+#[derive(Clone)]
+pub struct Trail(Arc<Inner>);
+
+struct Inner {
+    started: Instant,
+    telemetry: Arc<Telemetry>,
+    /// Held for one assignment or copy at a time, never across an await.
+    facts: Mutex<Facts>,
+}
+
+/// Everything the steps learn of a request.
+#[derive(Debug)]
+pub struct Facts {
+    /// What goes into the access log.
+    pub record: AccessRecord,
+    /// The route, where it is one of ours.
+    pub route: Option<Route>,
+    /// Whether the answer may name the backend.
+    pub backend_name: BackendVisibility,
+    /// `max_tokens` as the gateway wrote it into the body.
+    pub set_output: Option<Tokens>,
+}
+
+// === impl Trail ===
+
+impl Trail {
+    /// The trail of a request that begins now and says so to `telemetry`.
+    pub fn begin(id: &str, route: Option<Route>, telemetry: Arc<Telemetry>) -> Self {
+        let name = route.map_or("other", Route::label);
+        telemetry.metrics().started(name);
+        let record = AccessRecord::new(SystemTime::now(), Arc::from(id), name);
+        Self(Arc::new(Inner {
+            started: Instant::now(),
+            telemetry,
+            facts: Mutex::new(Facts {
+                record,
+                route,
+                backend_name: BackendVisibility::Hidden,
+                set_output: None,
+            }),
+        }))
+    }
+
+    /// The request id, ours or the client's.
+    pub fn id(&self) -> Arc<str> {
+        self.read(|facts| Arc::clone(&facts.record.request_id))
+    }
+
+    /// When the request began.
+    pub fn started(&self) -> Instant {
+        self.0.started
+    }
+
+    /// Notes something. `note` must be a few assignments.
+    pub fn note(&self, note: impl FnOnce(&mut Facts)) {
+        note(&mut self.0.facts());
+    }
+
+    /// Reads something.
+    pub fn read<R>(&self, read: impl FnOnce(&Facts) -> R) -> R {
+        read(&self.0.facts())
+    }
+
+    /// Notes whose the request is.
+    pub fn belongs_to(&self, tenant: &TenantRef) {
+        self.note(|facts| {
+            facts.record.tenant = Some(Arc::from(tenant.tenant.name.as_str()));
+            facts.backend_name = tenant.tenant.backend_name;
+        });
+    }
+
+    /// Notes how the request ended, and why where it did not go well.
+    pub fn ended(&self, finish: Finish, reason: Option<Reason>) {
+        self.note(|facts| {
+            facts.record.finish = finish;
+            facts.record.reason = reason.map(Reason::label);
+        });
+    }
+
+    /// Counts a failure of the backend the request is on.
+    pub fn backend_failed(&self, failure: UpstreamFailure) {
+        let (model, backend) = self.read(|facts| {
+            let record = &facts.record;
+            (record.model.clone(), record.backend.clone())
+        });
+        if let (Some(model), Some(backend)) = (model, backend) {
+            self.0
+                .telemetry
+                .metrics()
+                .upstream_failed(&model, &backend, failure);
+        }
+    }
+}
+
+impl Inner {
+    /// A panic under this lock leaves a half-noted record, not wrong books.
+    fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let took = self.started.elapsed();
+        let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let blank = AccessRecord::new(SystemTime::UNIX_EPOCH, Arc::from(""), "other");
+        let mut record = std::mem::replace(&mut facts.record, blank);
+        record.duration_ms = Some(took);
+        self.telemetry.finished(record);
+    }
+}
