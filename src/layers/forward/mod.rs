@@ -1,0 +1,213 @@
+//! Sends a leased request to its backend and hands the answer to the relay.
+//!
+//! Decides what the backend is asked (by a few edits) and whether a request
+//! that failed may go elsewhere: only if no byte of it was taken. Never waits
+//! for KV and never reads an answer. Invariant: whoever holds a `Leased` here
+//! ends its lease, by the relay or by a drop.
+
+mod edits;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tower::Service;
+
+use crate::protocol::ScanMode;
+use crate::protocol::request::{Stream, StreamUsage};
+use crate::telemetry::UpstreamFailure;
+use crate::upstream::client::{Client, Connector, Delivery, SendError};
+use crate::upstream::probe::Outcome;
+
+use super::BoxFuture;
+use super::admit::Undelivered;
+use super::answer::AnswerBody;
+use super::error::ForwardError;
+use super::observe::REQUEST_ID;
+use super::relay::{Account, AnswerLimits, Kind, Relay};
+use super::seat::Seat;
+use super::steps::{Leased, Measured};
+
+/// When a client should come back to an engine that sheds, in seconds.
+const SHED_RETRY: u64 = 1;
+
+/// Time limits of an answer.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerTimes {
+    /// From sending to the first data event; `None` is no limit.
+    pub first_data: Option<Duration>,
+    /// Silence after it.
+    pub silence: Duration,
+    /// From sending to the end; `None` is no limit.
+    pub whole: Option<Duration>,
+}
+
+/// Forwards requests.
+#[derive(Clone)]
+pub struct Forward<C> {
+    client: Client<C>,
+    times: AnswerTimes,
+}
+
+/// What became of sending.
+enum Sent {
+    Answered(Response<Incoming>),
+    Failed(SendError),
+    /// The probe gave the backend up.
+    BackendLost,
+    /// The whole-request limit passed.
+    TooSlow,
+}
+
+// === impl Forward ===
+
+impl<C: Connector> Forward<C> {
+    /// Forwards over `client`.
+    pub fn new(client: Client<C>, times: AnswerTimes) -> Self {
+        Self { client, times }
+    }
+
+    async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Incoming>>, Undelivered> {
+        let Leased { measured, lease } = leased;
+        let seat = measured.letter.pool.seat(lease.grant().backend);
+        let request = edits::request(&measured, lease.grant());
+        let limits = self.times.begin_now();
+        let answer = match self.send(&seat, request, limits).await {
+            Sent::Answered(answer) => answer,
+            failed => {
+                // First: whoever is admitted next must find the memory free.
+                drop(lease);
+                return Err(undelivered(failed, measured, &seat));
+            }
+        };
+        let (mut head, body) = answer.into_parts();
+        let kind = kind(head.status, &head.headers, measured.outline.stream);
+        rewrite(kind, head.status, &mut head.headers);
+        if head.status == StatusCode::SERVICE_UNAVAILABLE {
+            seat.report(Outcome::Shed);
+        }
+        let account = Account::new(&measured, seat);
+        // The body was delivered: its bytes and their share of the budget go.
+        drop(measured);
+        let relay = Relay::new(body, kind, (lease, limits), account);
+        Ok(Response::from_parts(head, AnswerBody::relayed(relay)))
+    }
+
+    async fn send(
+        &self,
+        seat: &Arc<Seat>,
+        request: Request<Full<bytes::Bytes>>,
+        limits: AnswerLimits,
+    ) -> Sent {
+        let whole = async {
+            match limits.whole {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            sent = self.client.send(seat.endpoint(), request) => match sent {
+                Ok(answer) => Sent::Answered(answer),
+                Err(error) => Sent::Failed(error),
+            },
+            () = seat.lost() => Sent::BackendLost,
+            () = whole => Sent::TooSlow,
+        }
+    }
+}
+
+/// Reports a failed try and says whether the request may go elsewhere.
+fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
+    let trail = measured.letter.trail.clone();
+    let (outcome, failure, error) = match sent {
+        Sent::Failed(error) if error.delivery() == Delivery::Nothing => {
+            tracing::debug!(backend = %seat.name(), %error, "request not delivered");
+            seat.report(Outcome::Refused);
+            trail.backend_failed(UpstreamFailure::Connect);
+            return Undelivered::Untouched(Box::new(measured));
+        }
+        Sent::Failed(SendError::FirstByte(_)) | Sent::TooSlow => (
+            Outcome::Failed,
+            UpstreamFailure::Timeout,
+            ForwardError::TimedOut,
+        ),
+        _ => (
+            Outcome::Failed,
+            UpstreamFailure::NoAnswer,
+            ForwardError::Failed,
+        ),
+    };
+    seat.report(outcome);
+    trail.backend_failed(failure);
+    Undelivered::Lost(error)
+}
+
+/// What kind of answer comes.
+fn kind(status: StatusCode, headers: &HeaderMap, stream: Stream) -> Kind {
+    if status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
+        return Kind::Refusal;
+    }
+    if !status.is_success() {
+        return Kind::Failure;
+    }
+    let is_stream = headers
+        .get(CONTENT_TYPE)
+        .is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"));
+    if !is_stream {
+        return Kind::Whole;
+    }
+    Kind::Events(match stream {
+        Stream::Events {
+            usage: StreamUsage::NotAsked,
+        } => ScanMode::StripUsage,
+        _ => ScanMode::Observe,
+    })
+}
+
+/// Makes the headers of the backend's answer ours.
+fn rewrite(kind: Kind, status: StatusCode, headers: &mut HeaderMap) {
+    headers.remove(REQUEST_ID);
+    if matches!(kind, Kind::Events(_)) {
+        // An event may be taken out, so a length would be wrong.
+        headers.remove(CONTENT_LENGTH);
+    }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        // Engines send none, and a client without one comes back at once.
+        headers
+            .entry(RETRY_AFTER)
+            .or_insert_with(|| HeaderValue::from(SHED_RETRY));
+    }
+}
+
+impl<C: Connector> Service<Leased> for Forward<C> {
+    type Response = Response<AnswerBody<Incoming>>;
+    type Error = Undelivered;
+    type Future = BoxFuture<Result<Self::Response, Undelivered>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Undelivered>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, leased: Leased) -> Self::Future {
+        Box::pin(self.clone().forward(leased))
+    }
+}
+
+// === impl AnswerTimes ===
+
+impl AnswerTimes {
+    fn begin_now(&self) -> AnswerLimits {
+        let now = Instant::now();
+        AnswerLimits {
+            first_data: self.first_data.map(|limit| now + limit),
+            silence: self.silence,
+            whole: self.whole.map(|limit| now + limit),
+        }
+    }
+}

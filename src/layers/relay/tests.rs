@@ -1,0 +1,270 @@
+use super::*;
+use crate::core::backend::Health;
+use crate::layers::fixture::Fixture;
+use crate::layers::script::{Script, Scripted};
+use tokio_test::{assert_pending, assert_ready, task};
+
+const STREAM: &str = r#"{"model":"model","messages":[{"role":"user","content":"hi"}],"max_tokens":100,"stream":true}"#;
+
+const EVENT: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+const USAGE: &str =
+    "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":40}}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+
+struct Bench {
+    fixture: Fixture,
+    script: Script,
+    relay: task::Spawn<RelayFrames>,
+    /// Prompt tokens as counted here, which is what the tenant is charged.
+    prompt: Tokens,
+}
+
+/// The relay as a stream of texts, to be polled by hand.
+struct RelayFrames(Pin<Box<Relay<Scripted>>>);
+
+impl Bench {
+    async fn new(kind: Kind) -> Self {
+        let limits = AnswerLimits {
+            first_data: Some(tokio::time::Instant::now() + Duration::from_secs(30)),
+            silence: Duration::from_secs(5),
+            whole: None,
+        };
+        let fixture = Fixture::new();
+        let measured = fixture.measured(STREAM).await;
+        let lease = fixture.lease(&measured);
+        let seat = fixture.pool.seat(lease.grant().backend);
+        let account = Account::new(&measured, seat);
+        let prompt = measured.outline.prompt;
+        let (script, body) = Script::new();
+        let relay = Relay::new(body, kind, (lease, limits), account);
+        Self {
+            fixture,
+            script,
+            relay: task::spawn(RelayFrames(Box::pin(relay))),
+            prompt,
+        }
+    }
+
+    fn poll(&mut self) -> Poll<Option<Result<String, Cut>>> {
+        self.relay.enter(|cx, mut frames| {
+            frames.0.as_mut().poll_frame(cx).map(|frame| {
+                frame.map(|frame| {
+                    let data = frame.map(|frame| frame.into_data().unwrap());
+                    data.map(|data| String::from_utf8(data.to_vec()).unwrap())
+                })
+            })
+        })
+    }
+
+    /// The next text; panics where nothing is ready.
+    fn text(&mut self) -> String {
+        assert_ready!(self.poll()).unwrap().unwrap()
+    }
+
+    fn is_end(&self) -> bool {
+        self.relay.0.is_end_stream()
+    }
+
+    /// Tokens generated, as the tenant was charged for them.
+    fn generated(&self) -> Tokens {
+        self.fixture.state().tenants[0].served - self.prompt
+    }
+
+    fn ended(&self) -> (u64, u64, u64) {
+        let totals = self.fixture.state().totals;
+        (totals.finished, totals.failed, totals.cancelled)
+    }
+}
+
+fn ended_line(reason: &str) -> String {
+    format!(
+        "tidegate_requests_total{{route=\"chat_completions\",status=\"none\",reason=\"{reason}\"}} 1"
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_passes_byte_for_byte_and_settles_by_usage() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    assert_pending!(bench.poll());
+    bench.script.data(EVENT);
+    assert!(bench.relay.is_woken());
+    assert_eq!(bench.text(), EVENT);
+    bench.script.data(USAGE);
+    bench.script.last(DONE);
+    assert_eq!(bench.text(), USAGE);
+    assert_eq!(bench.ended(), (0, 0, 0));
+    assert_eq!(bench.text(), DONE);
+    // The end was known with the last frame: nobody polls again.
+    assert!(bench.is_end());
+    assert_eq!(bench.ended(), (1, 0, 0));
+    assert!(bench.script.is_dropped());
+    assert!(bench.fixture.state().is_idle());
+    assert_eq!(bench.fixture.outcomes(), [Outcome::Served]);
+    assert_eq!(bench.generated(), Tokens::new(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_usage_event_asked_for_on_our_account_is_taken_out() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::StripUsage)).await;
+    bench.script.data(EVENT);
+    bench.script.data(USAGE);
+    bench.script.data(DONE);
+    bench.script.end();
+    let mut passed = String::new();
+    while let Some(frame) = assert_ready!(bench.poll()) {
+        passed.push_str(&frame.unwrap());
+    }
+    assert_eq!(passed, [EVENT, DONE].concat());
+    assert_eq!(bench.generated(), Tokens::new(40));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_gives_everything_back_at_once() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(EVENT);
+    assert_eq!(bench.text(), EVENT);
+    assert!(!bench.fixture.state().is_idle());
+    let Bench {
+        fixture,
+        script,
+        relay,
+        ..
+    } = bench;
+    drop(relay);
+    assert!(script.is_dropped());
+    assert!(fixture.state().is_idle());
+    assert_eq!(fixture.state().totals.cancelled, 1);
+    assert_eq!(fixture.outcomes(), []);
+    assert!(fixture.counted(&ended_line("none")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_after_done_has_been_served() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(&[EVENT, USAGE, DONE].concat());
+    bench.text();
+    drop(bench.relay);
+    assert_eq!(bench.fixture.state().totals.finished, 1);
+    assert_eq!(bench.fixture.outcomes(), [Outcome::Served]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_lost_mid_event_is_said_and_then_cut() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data("data: {\"choices\":[");
+    assert_eq!(bench.text(), "data: {\"choices\":[");
+    bench.script.break_off();
+    let event = bench.text();
+    assert_eq!(bench.ended(), (0, 1, 0));
+    assert!(bench.fixture.state().is_idle());
+    assert!(bench.script.is_dropped());
+    assert!(event.starts_with("\n\ndata: {\"error\":"), "{event}");
+    assert!(event.contains("\"code\":\"upstream_failed\""), "{event}");
+    assert!(!event.contains("[DONE]") && !bench.is_end());
+    assert_pending!(bench.poll());
+    tokio::time::advance(LINGER).await;
+    assert!(bench.relay.is_woken());
+    assert_eq!(bench.poll(), Poll::Ready(Some(Err(Cut))));
+    drop(bench.relay);
+    assert_eq!(bench.fixture.outcomes(), [Outcome::Failed]);
+    assert!(bench.fixture.counted(&ended_line("upstream_failed")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_without_done_is_no_clean_end() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(EVENT);
+    bench.script.end();
+    bench.text();
+    assert!(bench.text().contains("upstream_failed"));
+    assert_eq!(bench.ended(), (0, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_event_of_the_engine_passes_and_counts_against_it() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    let error = "data: {\"error\":{\"message\":\"dead\",\"type\":\"x\",\"code\":500}}\n\n";
+    bench.script.data(error);
+    bench.script.data(DONE);
+    bench.script.end();
+    assert_eq!(bench.text(), error);
+    assert_eq!(bench.text(), DONE);
+    assert_eq!(bench.poll(), Poll::Ready(None));
+    assert_eq!(bench.ended(), (0, 1, 0));
+    assert_eq!(bench.fixture.outcomes(), [Outcome::Failed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_stream_only_after_its_first_data_event() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(": keep-alive\n\n");
+    bench.text();
+    assert_pending!(bench.poll());
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_pending!(bench.poll());
+    bench.script.data(EVENT);
+    bench.text();
+    assert_pending!(bench.poll());
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert!(bench.text().contains("\"code\":\"upstream_timeout\""));
+    assert_eq!(bench.ended(), (0, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backend_given_up_by_its_probe_fails_its_streams() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(EVENT);
+    bench.text();
+    assert_pending!(bench.poll());
+    bench.fixture.health.send_replace(Health::Degraded);
+    assert_pending!(bench.poll());
+    bench.fixture.health.send_replace(Health::Down);
+    assert!(bench.relay.is_woken());
+    assert!(bench.text().contains("upstream_failed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn growth_reaches_the_books_while_the_stream_runs() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench.script.data(&EVENT.repeat(33));
+    bench.text();
+    let generated = bench.relay.0.lease.as_ref().map(Lease::generated);
+    assert_eq!(generated, Some(Tokens::new(33)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_answer_settles_by_its_usage_and_breaks_without_an_event() {
+    let body = r#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":5}}"#;
+    let mut bench = Bench::new(Kind::Whole).await;
+    bench.script.last(body);
+    assert_eq!(bench.text(), body);
+    assert!(bench.is_end());
+    assert_eq!(bench.generated(), Tokens::new(5));
+
+    let mut broken = Bench::new(Kind::Whole).await;
+    broken.script.data("{\"choices\":");
+    broken.text();
+    broken.script.break_off();
+    assert_eq!(broken.poll(), Poll::Ready(Some(Err(Cut))));
+    assert_eq!(broken.ended(), (0, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engines_refusal_passes_and_counts_against_nobody() {
+    let mut bench = Bench::new(Kind::Refusal).await;
+    bench.script.last("{\"error\":{}}");
+    assert_eq!(bench.text(), "{\"error\":{}}");
+    assert_eq!(bench.ended(), (1, 0, 0));
+    assert_eq!(bench.fixture.outcomes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_the_engine_gave_up_on_counts_against_it() {
+    let mut plain = Bench::new(Kind::Whole).await;
+    plain
+        .script
+        .last(r#"{"choices":[{"finish_reason":"abort"}],"usage":null}"#);
+    plain.text();
+    assert_eq!(plain.ended(), (0, 1, 0));
+    assert_eq!(plain.fixture.outcomes(), [Outcome::Failed]);
+}
