@@ -1,5 +1,31 @@
-//! Floor 5: the process: listeners, admin, drain.
+//! Floor 5: the process: listeners, wiring, start and end.
+//!
+//! Decides what runs and who owns it: every task belongs to a set that is
+//! joined or aborted with its owner. Never looks into a request. [`serve`] is
+//! the whole process; [`start`] runs a gateway inside another program (tests,
+//! the demo) and [`Gateway`] one without sockets.
 
+mod admin;
+mod connection;
 mod counters;
+mod drain;
+mod error;
+mod gateway;
+mod listen;
+mod loading;
+mod pools;
+mod process;
+mod running;
+mod sniff;
+mod state;
 
+pub use connection::{ConnectionLimits, serve_connection};
 pub use counters::load_counter;
+pub use drain::{Drain, Phase, Watcher};
+pub use error::Error;
+pub use gateway::{Gateway, timing};
+pub use process::serve;
+pub use running::{Running, start};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The operator's listener: metrics, health, state.
+//!
+//! Decides who may look (everybody on loopback, else who has the token) and
+//! what is ready. Never touches a request; nothing here changes anything.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::json;
+use subtle::ConstantTimeEq;
+use tokio::net::TcpListener;
+use tower::service_fn;
+
+use crate::config::Secret;
+use crate::telemetry::{BackendView, PoolView};
+
+use super::connection::{ConnectionLimits, serve_connection};
+use super::drain::{Drain, Phase, Watcher};
+use super::gateway::Gateway;
+use super::listen::listen;
+use super::state;
+
+type Answer = Response<Full<Bytes>>;
+
+/// The media type of Prometheus' text format.
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What operators may ask.
+#[derive(Clone)]
+pub(super) struct Admin {
+    gateway: Arc<Gateway>,
+    watcher: Watcher,
+}
+
+// === impl Admin ===
+
+impl Admin {
+    pub(super) fn new(gateway: Arc<Gateway>, watcher: Watcher) -> Self {
+        Self { gateway, watcher }
+    }
+
+    /// Serves until dropped: operators watch a drain to its end.
+    pub(super) async fn listen(self, listener: TcpListener) {
+        let server = &self.gateway.config().server;
+        let limits = ConnectionLimits {
+            header_timeout: server.header_timeout,
+            max_header_bytes: server.max_header_bytes,
+        };
+        let (_never, forever) = Drain::new();
+        let connections = forever.clone();
+        listen(listener, forever, move |stream, _| {
+            let admin = self.clone();
+            let service = service_fn(move |request: Request<Incoming>| {
+                let answer = admin.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            serve_connection(stream, service, limits, connections.clone())
+        })
+        .await;
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Answer {
+        let token = self.gateway.config().admin.token.as_ref();
+        if let Some(token) = token
+            && !bears(request.headers().get(AUTHORIZATION), token)
+        {
+            let mut answer = text(StatusCode::UNAUTHORIZED, "token needed\n");
+            let bearer = HeaderValue::from_static("Bearer");
+            answer.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+            return answer;
+        }
+        if request.method() != Method::GET {
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
+            answer
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET"));
+            return answer;
+        }
+        match request.uri().path() {
+            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/readyz" => self.ready(),
+            "/metrics" => self.metrics(),
+            "/state" => {
+                let state = state::snapshot(&self.gateway, self.watcher.phase());
+                reply(StatusCode::OK, "application/json", state.to_string())
+            }
+            _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        }
+    }
+
+    fn ready(&self) -> Answer {
+        let models: Vec<_> = self
+            .gateway
+            .pools()
+            .all()
+            .iter()
+            .map(|pool| json!({"model": &**pool.name(), "ready": pool.is_ready()}))
+            .collect();
+        let phase = self.watcher.phase();
+        let ready = self.gateway.is_ready() && phase == Phase::Running;
+        let body = json!({"ready": ready, "phase": phase.name(), "models": models});
+        let status = if ready {
+            StatusCode::OK
+        } else {
+            StatusCode::SERVICE_UNAVAILABLE
+        };
+        reply(status, "application/json", body.to_string())
+    }
+
+    fn metrics(&self) -> Answer {
+        let metrics = self.gateway.telemetry().metrics();
+        for pool in self.gateway.pools().all() {
+            let backends: Vec<_> = (0..)
+                .zip(pool.seats())
+                .map(|(slot, seat)| BackendView {
+                    slot,
+                    name: seat.name(),
+                    scrapes_failed: seat.scrapes_failed(),
+                })
+                .collect();
+            metrics.show_pool(&PoolView {
+                model: pool.name(),
+                state: &pool.gate().state(),
+                backends: &backends,
+                config: self.gateway.config(),
+                now: self.gateway.clock().now(),
+            });
+        }
+        metrics.show_bodies(self.gateway.body_bytes());
+        reply(StatusCode::OK, PROMETHEUS, metrics.render())
+    }
+}
+
+/// Whether the header is `Bearer <token>`; takes as long for a near miss.
+fn bears(header: Option<&HeaderValue>, token: &Secret) -> bool {
+    let sent = header.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    sent.is_some_and(|sent| sent.ct_eq(token.expose().as_bytes()).into())
+}
+
+fn text(status: StatusCode, body: &'static str) -> Answer {
+    reply(status, "text/plain; charset=utf-8", body.to_owned())
+}
+
+fn reply(status: StatusCode, media: &'static str, body: String) -> Answer {
+    let mut answer = Response::new(Full::from(body));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    answer
+}

@@ -1,0 +1,232 @@
+//! A gateway without sockets: the stack, the pools, and the tasks behind them.
+//!
+//! Decides nothing about requests; puts the configured parts together and owns
+//! them. [`Gateway::serve`] takes any byte stream, so that scenarios with long
+//! timers run in memory on a paused clock. Dropping it ends its tasks.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinSet;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+
+use crate::config::{Config, Server, Upstream};
+use crate::gate::Clock;
+use crate::layers::budget::Budget;
+use crate::layers::forward::{AnswerTimes, Forward};
+use crate::layers::ingest::{BodyLimits, IngestLayer};
+use crate::layers::measure::MeasureLayer;
+use crate::layers::pool::Pools;
+use crate::layers::tenant::{Door, Peer, TenantLayer};
+use crate::layers::threads::Threads;
+use crate::layers::{Parts, StackBody, stack};
+use crate::telemetry::Telemetry;
+use crate::tenants::Tenants;
+use crate::upstream::client::{Client, Connector, Timing};
+use crate::upstream::probe::Handle;
+
+use super::connection::{ConnectionLimits, serve_connection};
+use super::drain::Watcher;
+use super::error::Error;
+use super::pools::Works;
+
+/// How often histogram samples are folded.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// The request path, ready to be called.
+type Path = BoxCloneSyncService<Request<Incoming>, Response<StackBody>, Infallible>;
+
+/// A gateway without sockets.
+pub struct Gateway {
+    config: Config,
+    telemetry: Arc<Telemetry>,
+    pools: Arc<ArcSwap<Pools>>,
+    budget: Budget,
+    door: Door,
+    clock: Clock,
+    path: Path,
+    limits: ConnectionLimits,
+    handles: Vec<Handle>,
+    /// Held only to end with the gateway.
+    _tasks: Mutex<JoinSet<()>>,
+}
+
+/// The time limits of connections to engines.
+pub fn timing(upstream: &Upstream) -> Timing {
+    Timing {
+        connect: upstream.connect_timeout,
+        first_byte: upstream.first_byte_timeout,
+        pool_idle: upstream.pool_idle_timeout,
+    }
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Puts a gateway together that reaches its backends by `client`. Needs a
+    /// tokio runtime around it, for the tasks it starts.
+    ///
+    /// # Errors
+    /// A backend cannot be addressed, the access log cannot be opened.
+    pub fn assemble<C: Connector>(config: Config, client: Client<C>) -> Result<Self, Error> {
+        let telemetry = Arc::new(Telemetry::start(&config).map_err(Error::AccessLog)?);
+        let clock = Clock::start();
+        let mut works = Works {
+            client: client.clone(),
+            clock,
+            tasks: JoinSet::new(),
+            handles: Vec::new(),
+        };
+        let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));
+        let Works {
+            mut tasks, handles, ..
+        } = works;
+        let metrics = Arc::clone(telemetry.metrics());
+        tasks.spawn(async move {
+            loop {
+                tokio::time::sleep(UPKEEP).await;
+                metrics.upkeep();
+            }
+        });
+        let budget = Budget::new(config.server.body_budget_bytes);
+        let door = Door::default();
+        let tenant = TenantLayer {
+            tenants: Arc::new(ArcSwap::from_pointee(Tenants::new(&config))),
+            pools: Arc::clone(&pools),
+            budget: budget.clone(),
+            door: door.clone(),
+            max_body_bytes: config.server.max_body_bytes,
+            clock,
+        };
+        let parts = parts(&config, client, tenant, Arc::clone(&telemetry));
+        Ok(Self {
+            limits: connection_limits(&config.server),
+            config,
+            telemetry,
+            pools,
+            budget,
+            door,
+            clock,
+            path: BoxCloneSyncService::new(stack(parts)),
+            handles,
+            _tasks: Mutex::new(tasks),
+        })
+    }
+
+    /// Serves one connection of a client at `peer`, until it ends or `watcher`
+    /// ends it. Dropping the future drops its requests.
+    pub fn serve<I>(
+        self: Arc<Self>,
+        io: I,
+        peer: IpAddr,
+        watcher: Watcher,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = self
+            .path
+            .clone()
+            .map_request(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(Peer(peer));
+                request
+            });
+        serve_connection(io, service, self.limits, watcher)
+    }
+
+    /// The configuration it was made from.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The pools, for a look at their books.
+    pub fn pools(&self) -> Arc<Pools> {
+        self.pools.load_full()
+    }
+
+    /// Metrics and access log.
+    pub const fn telemetry(&self) -> &Arc<Telemetry> {
+        &self.telemetry
+    }
+
+    /// The watched endpoints, in the order of the configuration.
+    pub fn endpoints(&self) -> &[Handle] {
+        &self.handles
+    }
+
+    /// Bytes of request bodies held.
+    pub fn body_bytes(&self) -> u64 {
+        self.budget.used()
+    }
+
+    /// The clock its books are kept by.
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Refuses new requests from now on, with `server_shutdown`.
+    pub fn close_door(&self) {
+        self.door.close();
+    }
+
+    /// Whether every model can be served: a backend is usable and its counter is
+    /// in place (or known not to come).
+    pub fn is_ready(&self) -> bool {
+        !self.door.is_closed() && self.pools().all().iter().all(|pool| pool.is_ready())
+    }
+}
+
+fn parts<C: Connector>(
+    config: &Config,
+    client: Client<C>,
+    tenant: TenantLayer,
+    telemetry: Arc<Telemetry>,
+) -> Parts<C> {
+    // One core is left to the async threads where there is more than one.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = Threads::new(cores.saturating_sub(1));
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let ingest = IngestLayer {
+        pools: Arc::clone(&tenant.pools),
+        budget: tenant.budget.clone(),
+        limits: BodyLimits {
+            max_header_bytes: config.server.max_header_bytes,
+            max_body_bytes: config.server.max_body_bytes,
+            body_timeout: config.server.body_timeout,
+        },
+        threads: threads.clone(),
+        started: since_1970.map_or(0, |age| age.as_secs()),
+    };
+    let times = AnswerTimes {
+        first_data: config.upstream.first_byte_timeout,
+        silence: config.upstream.stream_silence_timeout,
+        whole: config.upstream.request_timeout,
+    };
+    Parts {
+        telemetry,
+        tenant,
+        ingest,
+        measure: MeasureLayer {
+            threads,
+            client: client.clone(),
+        },
+        forward: Forward::new(client, times),
+    }
+}
+
+fn connection_limits(server: &Server) -> ConnectionLimits {
+    ConnectionLimits {
+        header_timeout: server.header_timeout,
+        // A block just over the limit is answered properly by the stack; this
+        // is where reading stops.
+        max_header_bytes: server.max_header_bytes.saturating_mul(2),
+    }
+}

@@ -1,0 +1,119 @@
+//! Makes the pools of a configuration and watches their backends.
+//!
+//! Decides how a configured model becomes a gate with backends, one per
+//! endpoint and data-parallel rank. Slots are given in that order and are what
+//! ties a seat to its place in the gate. The tasks that keep a pool going
+//! (deadlines, probes, loading) belong to one set, aborted with the gateway.
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+use crate::config::{Backend, Config, Model, TokenizerChoice};
+use crate::core::admission::Admission;
+use crate::core::demand::TenantId;
+use crate::gate::{Clock, Gate};
+use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
+use crate::layers::seat::Seat;
+use crate::upstream::client::{Client, Connector};
+use crate::upstream::probe::{Handle, Probe, Target};
+
+use super::error::Error;
+use super::loading;
+
+/// What runs behind the pools.
+pub(super) struct Works<C> {
+    pub(super) client: Client<C>,
+    pub(super) clock: Clock,
+    pub(super) tasks: JoinSet<()>,
+    /// The watched endpoints, in the order of the configuration.
+    pub(super) handles: Vec<Handle>,
+}
+
+// === impl Works ===
+
+impl<C: Connector> Works<C> {
+    /// Makes every pool of `config` and starts the tasks behind it.
+    pub(super) fn start(&mut self, config: &Config) -> Result<Pools, Error> {
+        let pools = config.models.iter().map(|model| self.pool(config, model));
+        Ok(Pools::new(pools.collect::<Result<_, Error>>()?))
+    }
+
+    fn pool(&mut self, config: &Config, model: &Model) -> Result<Arc<Pool>, Error> {
+        let gate = gate(config, model, self.clock);
+        let mut seats = Vec::new();
+        for backend in &model.backends {
+            let target = target(config, model, (backend, seats.len()))?;
+            let probe = Probe::new(
+                target,
+                self.client.clone(),
+                gate.clone(),
+                config.probe.clone(),
+            );
+            seats.extend(take_seats(&probe.handle()));
+            self.handles.push(probe.handle());
+            self.tasks.spawn(probe.run());
+        }
+        let pool = Arc::new(Pool::new(PoolParts {
+            name: Arc::from(model.name.as_str()),
+            served: model.served_ids().map(Arc::from).collect(),
+            gate: gate.clone(),
+            counter: loading::estimate(model),
+            counting: Counting {
+                place: match model.tokenizer {
+                    TokenizerChoice::Engine => CountingPlace::Engine,
+                    _ => CountingPlace::Here,
+                },
+                on_uncountable: model.on_uncountable,
+            },
+            queue: config.queue.clone(),
+            seats,
+        }));
+        self.tasks.spawn(gate.drive());
+        self.tasks
+            .spawn(loading::load_into(Arc::clone(&pool), model.clone()));
+        Ok(pool)
+    }
+}
+
+fn gate(config: &Config, model: &Model, clock: Clock) -> Gate {
+    let mut admission = Admission::new(config.pool_policy(model));
+    for (id, tenant) in (0..).map(TenantId).zip(&config.tenants) {
+        admission.set_tenant(id, tenant.policy());
+    }
+    Gate::new(admission, clock)
+}
+
+fn target(
+    config: &Config,
+    model: &Model,
+    (backend, first): (&Backend, usize),
+) -> Result<Target, Error> {
+    let first = u32::try_from(first).expect("a configuration has fewer than 2^32 backends");
+    Target::new(backend, model, config.admission.assumed_kv_tokens, first).map_err(|source| {
+        Error::Backend {
+            backend: backend.name.clone(),
+            source,
+        }
+    })
+}
+
+/// One seat for each rank of an endpoint, in the order of their slots.
+fn take_seats(handle: &Handle) -> Vec<Arc<Seat>> {
+    let target = handle.target();
+    let seat = |rank| {
+        let name = if target.ranks > 1 {
+            Arc::from(format!("{}/{rank}", target.name))
+        } else {
+            Arc::clone(&target.name)
+        };
+        let reporter = handle.clone();
+        Arc::new(Seat::new(
+            name,
+            target.endpoint_of(rank),
+            handle.running(),
+            Arc::new(move |outcome| reporter.report(outcome)),
+        ))
+    };
+    (0..target.ranks).map(seat).collect()
+}

@@ -1,0 +1,156 @@
+//! A gateway with sockets, inside this program: for the command, tests and the demo.
+//!
+//! Decides the order of the end: the door closes, connections finish, what is
+//! left is cut, the books' tasks go last. Dropping it cuts everything at once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::layers::pool::Pools;
+use crate::telemetry::Telemetry;
+use crate::upstream::client::{Client, Tcp};
+
+use super::admin::Admin;
+use super::drain::{Drain, Phase, Watcher};
+use super::error::Error;
+use super::gateway::{Gateway, timing};
+use super::listen::listen;
+
+/// How often [`Running::ready`] looks.
+const READY_LOOK: Duration = Duration::from_millis(10);
+
+/// A gateway that listens.
+pub struct Running {
+    addr: SocketAddr,
+    admin_addr: SocketAddr,
+    gateway: Arc<Gateway>,
+    drain: Drain,
+    watcher: Watcher,
+    drain_timeout: Duration,
+    clients: JoinSet<()>,
+    admin: JoinSet<()>,
+}
+
+/// Starts a gateway on the addresses of `config`; port 0 takes a free one.
+///
+/// Returns once it listens; backends are found out and tokenizers loaded after
+/// that, see `/readyz`.
+///
+/// # Errors
+/// An address cannot be bound, a backend's address or key cannot be used, the
+/// access log cannot be opened.
+pub async fn start(config: Config) -> Result<Running, Error> {
+    let bind = async |addr: SocketAddr| {
+        TcpListener::bind(addr)
+            .await
+            .map_err(|source| Error::Bind { addr, source })
+    };
+    let listener = bind(config.server.listen).await?;
+    let admin_listener = bind(config.admin.listen).await?;
+    let (addr, admin_addr) = (local(&listener)?, local(&admin_listener)?);
+    let drain_timeout = config.server.drain_timeout;
+    let client = Client::<Tcp>::tcp(timing(&config.upstream));
+    let gateway = Arc::new(Gateway::assemble(config, client)?);
+    let (drain, watcher) = Drain::new();
+    let mut clients = JoinSet::new();
+    clients.spawn({
+        let (gateway, watcher) = (Arc::clone(&gateway), watcher.clone());
+        async move {
+            let connections = watcher.clone();
+            listen(listener, watcher, move |stream, peer| {
+                Arc::clone(&gateway).serve(stream, peer.ip(), connections.clone())
+            })
+            .await;
+        }
+    });
+    let mut admin = JoinSet::new();
+    admin.spawn(Admin::new(Arc::clone(&gateway), watcher.clone()).listen(admin_listener));
+    Ok(Running {
+        addr,
+        admin_addr,
+        gateway,
+        drain,
+        watcher,
+        drain_timeout,
+        clients,
+        admin,
+    })
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, Error> {
+    listener.local_addr().map_err(Error::Listener)
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Where clients connect.
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where operators connect.
+    pub const fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// The pools, for a look at their books.
+    pub fn pools(&self) -> Arc<Pools> {
+        self.gateway.pools()
+    }
+
+    /// Waits until every model can be served. Cancelling is harmless.
+    pub async fn ready(&self) {
+        while !self.gateway.is_ready() {
+            tokio::time::sleep(READY_LOOK).await;
+        }
+    }
+
+    /// The gateway behind the sockets.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Metrics and access log.
+    pub fn telemetry(&self) -> &Arc<Telemetry> {
+        self.gateway.telemetry()
+    }
+
+    /// Stops taking requests and returns when every running one has ended, at
+    /// the latest after the configured drain timeout; what is left then is cut.
+    /// Dropping the future cuts at once.
+    pub async fn shutdown(mut self) {
+        self.begin_drain();
+        let finish = async { while self.clients.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.drain_timeout, finish)
+            .await
+            .is_err()
+        {
+            tracing::warn!(after = ?self.drain_timeout, "drain timeout: running requests are cut");
+        }
+        self.cut().await;
+    }
+
+    /// Takes no new request from now on; running ones go on.
+    pub fn begin_drain(&self) {
+        self.gateway.close_door();
+        self.drain.advance(Phase::Draining);
+    }
+
+    /// Cuts what is left.
+    pub async fn cut(mut self) {
+        self.drain.advance(Phase::Cut);
+        self.clients.shutdown().await;
+        self.admin.shutdown().await;
+    }
+
+    /// Where the gateway is on its way out.
+    pub fn phase(&self) -> Phase {
+        self.watcher.phase()
+    }
+}

@@ -1,0 +1,124 @@
+//! `/state`: the pools as JSON, for people, `top` and tests.
+//!
+//! Keys carry their unit. Amounts of KV are in blocks, with the block size and
+//! the pool in tokens beside the capacity.
+
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::core::backend::Capacity;
+use crate::core::stats::{BackendState, PoolState, TenantState};
+use crate::layers::pool::Pool;
+
+use super::drain::Phase;
+use super::gateway::Gateway;
+
+/// Everything there is to see at this moment; each pool is consistent in itself.
+pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
+    let pools: Vec<_> = gateway
+        .pools()
+        .all()
+        .iter()
+        .map(|pool| pool_json(pool, gateway.config()))
+        .collect();
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "phase": phase.name(),
+        "ready": gateway.is_ready(),
+        "body_bytes": gateway.body_bytes(),
+        "pools": pools,
+    })
+}
+
+fn pool_json(pool: &Pool, config: &Config) -> Value {
+    let state = pool.gate().state();
+    let backends: Vec<_> = state
+        .backends
+        .iter()
+        .map(|backend| backend_json(pool, backend))
+        .collect();
+    let tenants: Vec<_> = state
+        .tenants
+        .iter()
+        .map(|tenant| tenant_json(tenant, config))
+        .collect();
+    let served: Vec<&str> = pool.served().iter().map(|id| &**id).collect();
+    json!({
+        "model": &**pool.name(),
+        "served": served,
+        "ready": pool.is_ready(),
+        "counting": if pool.counter().is_exact() { "exact" } else { "estimated" },
+        "backends": backends,
+        "queue": {
+            "requests": state.queue.requests,
+            "tokens": state.queue.tokens.get(),
+            "oldest_seconds": state.queue.oldest.as_secs_f64(),
+        },
+        "tenants": tenants,
+        "totals": totals_json(&state),
+        "drain_tokens_per_second": state.drain_tokens_per_second,
+    })
+}
+
+fn backend_json(pool: &Pool, backend: &BackendState) -> Value {
+    let seat = pool.seat(backend.id);
+    let observed = backend.observed.map(|seen| {
+        json!({
+            "used_blocks": seen.used.get(),
+            "running": seen.running,
+            "waiting": seen.waiting,
+            "preemptions": seen.preemptions,
+        })
+    });
+    json!({
+        "name": &**seat.name(),
+        "address": seat.endpoint().authority().as_str(),
+        "slot": backend.id.slot,
+        "generation": backend.id.generation,
+        "tier": backend.tier.name(),
+        "state": backend.health.name(),
+        "capacity": backend.capacity.map(|capacity| capacity_json(&capacity)),
+        "held_blocks": backend.held.get(),
+        "foreign_blocks": backend.foreign.get(),
+        "leases": backend.leases,
+        "sequences": backend.sequences,
+        "set_aside": backend.set_aside,
+        "observed": observed,
+    })
+}
+
+fn capacity_json(capacity: &Capacity) -> Value {
+    json!({
+        "blocks": capacity.blocks.get(),
+        "block_size": capacity.block_size.get(),
+        "tokens": capacity.pool().get(),
+        "max_model_len": capacity.max_model_len.get(),
+        "max_num_seqs": capacity.max_num_seqs,
+        "source": capacity.source.name(),
+    })
+}
+
+fn tenant_json(tenant: &TenantState, config: &Config) -> Value {
+    let index = usize::try_from(tenant.tenant.0).unwrap_or(usize::MAX);
+    json!({
+        "name": config.tenants.get(index).map(|tenant| tenant.name.as_str()),
+        "leases": tenant.leases,
+        "in_flight_tokens": tenant.in_flight.get(),
+        "waiting": tenant.waiting,
+        "served_tokens": tenant.served.get(),
+    })
+}
+
+fn totals_json(state: &PoolState) -> Value {
+    let totals = &state.totals;
+    json!({
+        "received": totals.received,
+        "admitted": totals.admitted,
+        "refused": totals.refused,
+        "expired": totals.expired,
+        "left": totals.left,
+        "finished": totals.finished,
+        "failed": totals.failed,
+        "cancelled": totals.cancelled,
+    })
+}

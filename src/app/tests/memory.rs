@@ -1,0 +1,256 @@
+//! A gateway and an engine in memory, on a paused clock.
+//!
+//! The engine answers probes and holds every completion until it is told what
+//! to say, so that nothing depends on time but what the test advances.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body::{Body, Frame};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+
+use super::super::*;
+use super::{chat, config_of, header};
+use crate::config::Config;
+use crate::core::stats::PoolState;
+use crate::upstream::client::{Client, Connector};
+
+/// An engine at the other end of in-memory streams.
+#[derive(Clone, Default)]
+struct Engine(Arc<Mutex<VecDeque<mpsc::UnboundedSender<Bytes>>>>);
+
+/// A body that says what it is sent.
+struct Told(mpsc::UnboundedReceiver<Bytes>);
+
+const METRICS: &str = "vllm:num_requests_running{engine=\"0\"} 0\n\
+vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"65\",kv_cache_size_tokens=\"1040\",engine=\"0\"} 1\n";
+const MODELS: &str = r#"{"object":"list","data":[{"id":"tiny","max_model_len":1024}]}"#;
+
+impl Engine {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Told> {
+        let (say, told) = mpsc::unbounded_channel();
+        let whole = |text: &'static str| {
+            say.send(Bytes::from_static(text.as_bytes())).unwrap();
+        };
+        let mut answer = Response::builder();
+        match request.uri().path() {
+            "/metrics" => whole(METRICS),
+            "/v1/models" => whole(MODELS),
+            "/version" => whole(r#"{"version":"0.32.0"}"#),
+            "/v1/chat/completions" => {
+                answer = answer.header("content-type", "text/event-stream");
+                self.0.lock().unwrap().push_back(say.clone());
+            }
+            _ => {}
+        }
+        drop(say);
+        answer.body(Told(told)).unwrap()
+    }
+
+    /// The oldest request that came and was not looked at yet.
+    async fn next(&self) -> mpsc::UnboundedSender<Bytes> {
+        loop {
+            if let Some(say) = self.0.lock().unwrap().pop_front() {
+                return say;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Connector for Engine {
+    type Io = DuplexStream;
+
+    fn connect(&self, _: Uri) -> impl Future<Output = io::Result<DuplexStream>> + Send + 'static {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let engine = self.clone();
+        async move {
+            let service = service_fn(move |request| {
+                let answer = engine.answer(&request);
+                async move { Ok::<_, Infallible>(answer) }
+            });
+            drop(tokio::spawn(async move {
+                let served = http1::Builder::new().serve_connection(TokioIo::new(far), service);
+                drop(served.await);
+            }));
+            Ok(near)
+        }
+    }
+}
+
+impl Body for Told {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|text| text.map(|text| Ok(Frame::data(text))))
+    }
+}
+
+struct Memory {
+    engine: Engine,
+    gateway: Arc<Gateway>,
+    _drain: Drain,
+    watcher: Watcher,
+}
+
+impl Memory {
+    async fn new(change: impl FnOnce(&mut Config)) -> Self {
+        let engine = Engine::default();
+        let mut config = config_of("http://engine:1");
+        config.probe.interval = Duration::from_secs(1);
+        change(&mut config);
+        let client = Client::new(engine.clone(), timing(&config.upstream));
+        let gateway = Arc::new(Gateway::assemble(config, client).unwrap());
+        while !gateway.is_ready() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let (drain, watcher) = Drain::new();
+        Self {
+            engine,
+            gateway,
+            _drain: drain,
+            watcher,
+        }
+    }
+
+    /// A client's end of a new connection.
+    async fn send(&self, request: &str) -> DuplexStream {
+        let (mut near, far) = tokio::io::duplex(64 * 1024);
+        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let serving = Arc::clone(&self.gateway).serve(far, peer, self.watcher.clone());
+        drop(tokio::spawn(serving));
+        near.write_all(request.as_bytes()).await.unwrap();
+        near
+    }
+
+    fn pool(&self) -> PoolState {
+        self.gateway.pools().all()[0].gate().state()
+    }
+
+    async fn until(&self, mut reached: impl FnMut(&PoolState) -> bool) {
+        while !reached(&self.pool()) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+async fn read(mut stream: DuplexStream) -> String {
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+fn filling() -> String {
+    chat(r#","max_tokens":900,"stream":true"#)
+}
+
+const EVENT: Bytes =
+    Bytes::from_static(b"data: {\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n");
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_to_its_deadline_is_told_when_to_come_back() {
+    let memory = Memory::new(|config| {
+        config.admission.reservation = crate::config::ReservationKind::Strict;
+        config.queue.max_wait = Duration::from_secs(20);
+    })
+    .await;
+    let _first = memory.send(&filling()).await;
+    let _said = memory.engine.next().await;
+    let began = tokio::time::Instant::now();
+    let answer = read(memory.send(&filling()).await).await;
+    assert_eq!(began.elapsed().as_secs(), 20);
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    assert_eq!(header(&answer, "x-tidegate-reason"), Some("queue_timeout"));
+    let wait: u64 = header(&answer, "retry-after").unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_leaves_the_queue_leaves_no_trace() {
+    let memory = Memory::new(|config| {
+        config.admission.reservation = crate::config::ReservationKind::Strict;
+    })
+    .await;
+    let first = memory.send(&filling()).await;
+    let _said = memory.engine.next().await;
+    let second = memory.send(&filling()).await;
+    memory.until(|pool| pool.queue.requests == 1).await;
+    drop(second);
+    memory.until(|pool| pool.queue.requests == 0).await;
+    assert_eq!(memory.pool().totals.left, 1);
+    drop(first);
+    memory.until(PoolState::is_idle).await;
+    assert_eq!(memory.pool().totals.cancelled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_let_in_when_the_one_before_it_ends() {
+    let memory = Memory::new(|config| {
+        config.admission.reservation = crate::config::ReservationKind::Strict;
+    })
+    .await;
+    let first = memory.send(&filling()).await;
+    let said = memory.engine.next().await;
+    let second = memory.send(&filling()).await;
+    memory.until(|pool| pool.queue.requests == 1).await;
+    said.send(Bytes::from_static(b"data: [DONE]\n\n")).unwrap();
+    drop(said);
+    assert!(read(first).await.ends_with("0\r\n\r\n"));
+    let said = memory.engine.next().await;
+    said.send(Bytes::from_static(b"data: [DONE]\n\n")).unwrap();
+    drop(said);
+    let answer = read(second).await;
+    assert!(answer.contains("data: [DONE]"), "{answer}");
+    memory.until(PoolState::is_idle).await;
+    assert_eq!(memory.pool().totals.finished, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_is_cut_with_an_error_event() {
+    let memory = Memory::new(|config| {
+        config.upstream.stream_silence_timeout = Duration::from_secs(120);
+    })
+    .await;
+    let client = memory.send(&filling()).await;
+    let said = memory.engine.next().await;
+    said.send(EVENT).unwrap();
+    let answer = read(client).await;
+    assert!(answer.contains("\"code\":\"upstream_timeout\""), "{answer}");
+    // No last chunk: the client must see that the answer is not whole.
+    assert!(!answer.ends_with("0\r\n\r\n"), "{answer}");
+    assert_eq!(memory.pool().totals.failed, 1);
+    assert!(said.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn headers_that_trickle_are_refused_and_cut() {
+    let memory = Memory::new(|_| {}).await;
+    let client = memory.send("POST /v1/completions HTTP/1.1\r\nhost:").await;
+    let answer = read(client).await;
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert_eq!(
+        header(&answer, "x-tidegate-reason"),
+        Some("request_timeout")
+    );
+    // One that says nothing is closed without a word.
+    assert_eq!(read(memory.send("").await).await, "");
+}
