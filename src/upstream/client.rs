@@ -66,6 +66,7 @@ pub enum EndpointError {
 #[derive(Clone)]
 pub struct Client<C = Tcp> {
     pool: legacy::Client<Dial<C>, Full<Bytes>>,
+    dial: Dial<C>,
     timing: Timing,
 }
 
@@ -211,12 +212,24 @@ impl<C: Connector> Client<C> {
             connector,
             limit: timing.connect,
         };
+        Self::over(dial, timing, usize::MAX)
+    }
+
+    /// A client that opens a connection for each request, so that an answer also
+    /// says that the port still accepts. Otherwise as this one.
+    #[must_use]
+    pub fn unpooled(&self) -> Self {
+        Self::over(self.dial.clone(), self.timing, 0)
+    }
+
+    fn over(dial: Dial<C>, timing: Timing, idle_per_host: usize) -> Self {
         let pool = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(timing.pool_idle)
+            .pool_max_idle_per_host(idle_per_host)
             .pool_timer(TokioTimer::new())
             .set_host(false)
-            .build(dial);
-        Self { pool, timing }
+            .build(dial.clone());
+        Self { pool, dial, timing }
     }
 
     /// Sends `request` to `endpoint` and waits for the headers of the answer.

@@ -144,7 +144,7 @@ impl Target {
 
 impl<C: Connector> Probe<C> {
     /// Joins the pool behind `gate` as a backend that is starting.
-    pub fn new(target: Target, client: Client<C>, gate: Gate, rules: config::Probe) -> Self {
+    pub fn new(target: Target, client: &Client<C>, gate: Gate, rules: config::Probe) -> Self {
         let capacity = target.capacity_unasked();
         let facts = target.facts_of(0, Health::Starting, capacity);
         let id = gate.update(|admission, now, out| admission.add_backend(now, facts, out));
@@ -163,7 +163,9 @@ impl<C: Connector> Probe<C> {
         };
         Self {
             shared: Arc::new(shared),
-            client,
+            // An engine told to stop closes its port and keeps open connections
+            // open and silent: only a new connection shows it.
+            client: client.unpooled(),
         }
     }
 

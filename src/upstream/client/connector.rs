@@ -26,6 +26,10 @@ use tower::ServiceExt;
 /// Idle time after which TCP asks whether the other side still lives: a host
 /// that vanished without a packet is found by this alone.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
+/// Time between two such questions.
+const TCP_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Unanswered questions after which the connection is given up.
+const TCP_KEEPALIVE_RETRIES: u32 = 3;
 
 /// Opens a byte stream to the authority of a URI; in memory under test.
 pub trait Connector: Clone + Send + Sync + 'static {
@@ -77,6 +81,8 @@ impl Tcp {
         let mut http = HttpConnector::new();
         http.set_nodelay(true);
         http.set_keepalive(Some(TCP_KEEPALIVE));
+        http.set_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL));
+        http.set_keepalive_retries(Some(TCP_KEEPALIVE_RETRIES));
         http.set_connect_timeout(Some(limit));
         Self(http)
     }

@@ -98,8 +98,8 @@ impl Book {
         let fresh = scraped.filter(|_| !self.gauges_froze(now, shared.rules.stale_after));
         let weights = self.weigh(&shared.target, fresh);
         self.log_weights(&shared.target, &weights);
-        self.tell(shared, step, &weights);
         let health = self.machine.health(now);
+        self.tell(shared, (step, health), &weights);
         if health != self.told || step == Step::Restarted {
             self.told = health;
             self.log_health(&shared.target, now);
@@ -170,8 +170,7 @@ impl Book {
 
     /// Tells the pool. Capacity and use come before health, so that nothing is
     /// granted by figures of an earlier life.
-    fn tell(&mut self, shared: &Shared, step: Step, weights: &[Weight]) {
-        let health = self.machine.health(shared.gate.clock().now());
+    fn tell(&mut self, shared: &Shared, (step, health): (Step, Health), weights: &[Weight]) {
         let (ranks, restarts) = (&mut self.ranks, &mut self.restarts);
         if step == Step::Restarted {
             *restarts += 1;
