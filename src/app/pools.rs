@@ -44,12 +44,7 @@ impl<C: Connector> Works<C> {
         let mut seats = Vec::new();
         for backend in &model.backends {
             let target = target(config, model, (backend, seats.len()))?;
-            let probe = Probe::new(
-                target,
-                self.client.clone(),
-                gate.clone(),
-                config.probe.clone(),
-            );
+            let probe = Probe::new(target, &self.client, gate.clone(), config.probe.clone());
             seats.extend(take_seats(&probe.handle()));
             self.handles.push(probe.handle());
             self.tasks.spawn(probe.run());
