@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tidegate::tokenize::{
     ChatInput, Count, CountError, CounterSpec, ModelCounter, Precision, PromptInput, Source,
 };
