@@ -128,8 +128,9 @@ impl WorkloadSpec {
     /// one that asks about long documents, one that floods the fleet for the middle third,
     /// and one request that nothing can hold. Tenants are indices into [`TENANTS`].
     ///
-    /// `intensity` scales the rates: around 1 one standard and one large engine of the
-    /// default profile are just kept busy.
+    /// `intensity` scales the rates. At 1, with 32,768 tokens and engines of the default
+    /// profile, the chats keep one standard engine at 40 % of its KV and the flood passes
+    /// what it holds; at 2 the chats alone fill it.
     pub fn mixed(seed: u64, duration: Duration, standard: Tokens, intensity: f64) -> Self {
         let whole = |rate: f64| Arrivals::PerSecond {
             rate: rate * intensity,

@@ -295,17 +295,7 @@ impl Meters {
                 sample,
                 at,
                 cached,
-            } => {
-                let life = Life {
-                    started: at,
-                    first: at,
-                    last: at,
-                    cached,
-                    preemptions: 0,
-                };
-                self.lives.insert((request, sample), life);
-                0.0
-            }
+            } => self.started((request, sample), at, cached),
             SimEvent::FirstToken {
                 request,
                 sample,
@@ -325,12 +315,7 @@ impl Meters {
             }
             SimEvent::Preempted {
                 request, sample, ..
-            } => {
-                if let Some(life) = self.lives.get_mut(&(request, sample)) {
-                    life.preemptions += 1;
-                }
-                0.0
-            }
+            } => self.preempted((request, sample)),
             SimEvent::Finished {
                 request,
                 sample,
@@ -350,6 +335,25 @@ impl Meters {
                 0.0
             }
         }
+    }
+
+    fn started(&mut self, sequence: (RequestId, u32), at: Time, cached: Tokens) -> f64 {
+        let life = Life {
+            started: at,
+            first: at,
+            last: at,
+            cached,
+            preemptions: 0,
+        };
+        self.lives.insert(sequence, life);
+        0.0
+    }
+
+    fn preempted(&mut self, sequence: (RequestId, u32)) -> f64 {
+        if let Some(life) = self.lives.get_mut(&sequence) {
+            life.preemptions += 1;
+        }
+        0.0
     }
 
     fn first_token(&mut self, request: RequestId, sample: u32, at: Time) -> f64 {
