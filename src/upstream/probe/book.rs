@@ -28,6 +28,7 @@ pub(super) struct Book {
     /// The health the gate was told last.
     told: Health,
     scraped_at: Option<Time>,
+    scrapes_failed: u64,
     restarts: u64,
 }
 
@@ -65,6 +66,7 @@ impl Book {
             ranks: vec![first],
             told: Health::Starting,
             scraped_at: None,
+            scrapes_failed: 0,
             restarts: 0,
         }
     }
@@ -72,6 +74,9 @@ impl Book {
     /// Takes an event that brings no evidence, and tells the pool what changed.
     pub(super) fn on_event(&mut self, shared: &Shared, now: Time, event: Event<'_>) {
         self.machine.on_event(now, event);
+        if let Event::Failed(_) = event {
+            self.scrapes_failed += 1;
+        }
         let health = self.machine.health(now);
         if health == self.told {
             return;
@@ -112,9 +117,12 @@ impl Book {
             self.evidence.max_model_len = facts.max_model_len();
             self.facts = facts;
         }
-        if let Some(scrape) = found.scrape {
-            self.evidence.scrape = scrape;
-            self.scraped_at = Some(found.sent);
+        match found.scrape {
+            Some(scrape) => {
+                self.evidence.scrape = scrape;
+                self.scraped_at = Some(found.sent);
+            }
+            None => self.scrapes_failed += 1,
         }
     }
 
@@ -219,6 +227,7 @@ impl Book {
             engines_shown: self.evidence.scrape.engines.len(),
             metrics: self.evidence.scrape.origin,
             scrape_age: self.scraped_at.map(|at| now - at),
+            scrapes_failed: self.scrapes_failed,
             restarts: self.restarts,
         }
     }

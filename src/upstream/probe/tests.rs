@@ -316,6 +316,7 @@ async fn metrics_that_stop_coming_leave_it_up_and_show_their_age() {
     let view = bench.view();
     assert_eq!(view.health, Health::Up);
     assert!(view.scrape_age.unwrap() > Duration::from_secs(59));
+    assert_eq!(view.scrapes_failed, 60);
     assert_eq!(bench.first().foreign, Blocks::ZERO);
 }
 

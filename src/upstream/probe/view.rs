@@ -34,6 +34,8 @@ pub struct EndpointView {
     pub metrics: Origin,
     /// Time since its last readable metrics; `None` before the first.
     pub scrape_age: Option<Duration>,
+    /// Probes since the gateway's start that brought no metrics.
+    pub scrapes_failed: u64,
     /// Restarts seen since the gateway's start.
     pub restarts: u64,
 }
