@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tower::service_fn;
 
 use crate::config::Secret;
+use crate::layers::pool::Pool;
 use crate::telemetry::{BackendView, PoolView};
 
 use super::connection::{ConnectionLimits, serve_connection};
@@ -115,12 +116,13 @@ impl Admin {
     fn metrics(&self) -> Answer {
         let metrics = self.gateway.telemetry().metrics();
         for pool in self.gateway.pools().all() {
-            let backends: Vec<_> = (0..)
+            let backends: Vec<_> = scrapes_failed(pool)
+                .zip(0..)
                 .zip(pool.seats())
-                .map(|(slot, seat)| BackendView {
+                .map(|((scrapes_failed, slot), seat)| BackendView {
                     slot,
                     name: seat.name(),
-                    scrapes_failed: seat.scrapes_failed(),
+                    scrapes_failed,
                 })
                 .collect();
             metrics.show_pool(&PoolView {
@@ -134,6 +136,15 @@ impl Admin {
         metrics.show_bodies(self.gateway.body_bytes());
         reply(StatusCode::OK, PROMETHEUS, metrics.render())
     }
+}
+
+/// Failed reads of each backend's metrics, by slot. The ranks of an endpoint
+/// are read together.
+fn scrapes_failed(pool: &Pool) -> impl Iterator<Item = u64> {
+    pool.endpoints().iter().flat_map(|endpoint| {
+        let ranks = usize::try_from(endpoint.target().ranks).expect("a few ranks");
+        std::iter::repeat_n(endpoint.view().scrapes_failed, ranks)
+    })
 }
 
 /// Whether the header is `Bearer <token>`; takes as long for a near miss.

@@ -31,7 +31,6 @@ use crate::layers::{Parts, StackBody, stack};
 use crate::telemetry::Telemetry;
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector, Timing};
-use crate::upstream::probe::Handle;
 
 use super::connection::{ConnectionLimits, serve_connection};
 use super::drain::Watcher;
@@ -54,7 +53,6 @@ pub struct Gateway {
     clock: Clock,
     path: Path,
     limits: ConnectionLimits,
-    handles: Vec<Handle>,
     /// Held only to end with the gateway.
     _tasks: Mutex<JoinSet<()>>,
 }
@@ -83,12 +81,9 @@ impl Gateway {
             client: client.clone(),
             clock,
             tasks: JoinSet::new(),
-            handles: Vec::new(),
         };
         let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));
-        let Works {
-            mut tasks, handles, ..
-        } = works;
+        let mut tasks = works.tasks;
         let metrics = Arc::clone(telemetry.metrics());
         tasks.spawn(async move {
             loop {
@@ -116,7 +111,6 @@ impl Gateway {
             door,
             clock,
             path: BoxCloneSyncService::new(stack(parts)),
-            handles,
             _tasks: Mutex::new(tasks),
         })
     }
@@ -155,11 +149,6 @@ impl Gateway {
     /// Metrics and access log.
     pub const fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
-    }
-
-    /// The watched endpoints, in the order of the configuration.
-    pub fn endpoints(&self) -> &[Handle] {
-        &self.handles
     }
 
     /// Bytes of request bodies held.

@@ -26,8 +26,6 @@ pub(super) struct Works<C> {
     pub(super) client: Client<C>,
     pub(super) clock: Clock,
     pub(super) tasks: JoinSet<()>,
-    /// The watched endpoints, in the order of the configuration.
-    pub(super) handles: Vec<Handle>,
 }
 
 // === impl Works ===
@@ -41,12 +39,12 @@ impl<C: Connector> Works<C> {
 
     fn pool(&mut self, config: &Config, model: &Model) -> Result<Arc<Pool>, Error> {
         let gate = gate(config, model, self.clock);
-        let mut seats = Vec::new();
+        let (mut seats, mut endpoints) = (Vec::new(), Vec::new());
         for backend in &model.backends {
             let target = target(config, model, (backend, seats.len()))?;
             let probe = Probe::new(target, &self.client, gate.clone(), config.probe.clone());
             seats.extend(take_seats(&probe.handle()));
-            self.handles.push(probe.handle());
+            endpoints.push(probe.handle());
             self.tasks.spawn(probe.run());
         }
         let pool = Arc::new(Pool::new(PoolParts {
@@ -63,6 +61,7 @@ impl<C: Connector> Works<C> {
             },
             queue: config.queue.clone(),
             seats,
+            endpoints,
         }));
         self.tasks.spawn(gate.drive());
         self.tasks

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::layers::pool::Pool;
+use crate::upstream::probe::{Handle, Problem};
 
 use super::drain::Phase;
 use super::gateway::Gateway;
@@ -49,6 +50,7 @@ fn pool_json(pool: &Pool, config: &Config) -> Value {
         "ready": pool.is_ready(),
         "counting": if pool.counter().is_exact() { "exact" } else { "estimated" },
         "backends": backends,
+        "endpoints": pool.endpoints().iter().map(endpoint_json).collect::<Vec<_>>(),
         "queue": {
             "requests": state.queue.requests,
             "tokens": state.queue.tokens.get(),
@@ -84,6 +86,22 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Value {
         "sequences": backend.sequences,
         "set_aside": backend.set_aside,
         "observed": observed,
+    })
+}
+
+fn endpoint_json(endpoint: &Handle) -> Value {
+    let view = endpoint.view();
+    json!({
+        "name": &*view.name,
+        "address": view.authority,
+        "tier": view.tier.name(),
+        "state": view.health.name(),
+        "problem": view.problem.map(Problem::name),
+        "version": view.version,
+        "ranks": view.ranks.len(),
+        "metrics_age_seconds": view.scrape_age.map(|age| age.as_secs_f64()),
+        "scrapes_failed": view.scrapes_failed,
+        "restarts": view.restarts,
     })
 }
 

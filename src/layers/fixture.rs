@@ -71,6 +71,7 @@ impl Fixture {
             },
             queue: config.queue.clone(),
             seats: vec![Arc::new(seat)],
+            endpoints: Vec::new(),
         });
         Self {
             pool: Arc::new(pool),

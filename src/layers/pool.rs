@@ -17,6 +17,7 @@ use crate::core::stats::BackendState;
 use crate::gate::Gate;
 use crate::tenants::TenantRef;
 use crate::tokenize::ModelCounter;
+use crate::upstream::probe::Handle;
 
 use super::seat::Seat;
 
@@ -29,6 +30,7 @@ pub struct Pool {
     counting: Counting,
     queue: Queue,
     seats: Vec<Arc<Seat>>,
+    endpoints: Vec<Handle>,
     /// Set once the counter is in place, or known not to come.
     counter_settled: AtomicBool,
 }
@@ -67,6 +69,8 @@ pub struct PoolParts {
     pub queue: Queue,
     /// Its backends, by slot.
     pub seats: Vec<Arc<Seat>>,
+    /// The watched endpoints behind them, in the order of the configuration.
+    pub endpoints: Vec<Handle>,
 }
 
 /// Every pool of a configuration.
@@ -89,6 +93,7 @@ impl Pool {
             counting: parts.counting,
             queue: parts.queue,
             seats: parts.seats,
+            endpoints: parts.endpoints,
             counter_settled: AtomicBool::new(false),
         }
     }
@@ -158,6 +163,11 @@ impl Pool {
     /// Its backends, by slot.
     pub fn seats(&self) -> &[Arc<Seat>] {
         &self.seats
+    }
+
+    /// The watched endpoints behind them, in the order of the configuration.
+    pub fn endpoints(&self) -> &[Handle] {
+        &self.endpoints
     }
 
     /// The seat of a backend of this pool's gate.

@@ -55,11 +55,6 @@ impl Seat {
         (self.reporter)(outcome);
     }
 
-    /// Reads of its metrics that failed since the start.
-    pub fn scrapes_failed(&self) -> u64 {
-        0
-    }
-
     /// Resolves when the backend is given up; never where nobody watches it.
     pub fn lost(&self) -> BoxFuture<()> {
         let mut health = self.health.clone();

@@ -203,7 +203,8 @@ where
     fn on_chunk(&mut self, chunk: Bytes) -> Option<Bytes> {
         let passed = self.reader.push(chunk);
         self.watchdog.on_bytes();
-        if passed.data && self.watchdog.on_data() {
+        let first = passed.data && self.watchdog.on_data();
+        if first && matches!(self.kind, Kind::Events(_)) {
             let trail = &self.account.trail;
             let since = trail.started().elapsed();
             trail.note(|facts| facts.record.ttft_ms = Some(since));
