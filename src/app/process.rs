@@ -20,6 +20,9 @@ use super::running::start;
 /// It cannot start. Once it runs it ends without an error.
 pub fn serve(config: Config) -> Result<(), Error> {
     start_diagnostics(&config.log)?;
+    for advice in config.advice() {
+        tracing::warn!("{advice}");
+    }
     raise_file_limit();
     let runtime = Builder::new_multi_thread()
         .enable_all()

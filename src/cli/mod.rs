@@ -5,6 +5,7 @@
 
 mod check;
 mod live;
+mod serve;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ struct Flags {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve a configuration until a signal ends it.
+    Serve(serve::Flags),
     /// Tell every problem of a configuration; with --live, ask the backends too.
     Check(check::Flags),
 }
@@ -44,6 +47,7 @@ pub fn run() -> ExitCode {
     let flags = Flags::parse();
     let mut out = io::stdout();
     let ended = match flags.command {
+        Command::Serve(flags) => serve::serve(&flags),
         Command::Check(flags) => check::check(&flags, &mut out),
     };
     let flushed = out.flush().map_err(Failure::from);

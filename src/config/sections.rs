@@ -208,7 +208,8 @@ pub(super) fn tokens(
 }
 
 /// A secret out of the environment or a file; `keys` are the keys that name
-/// the variable and the path. Neither found nor wrong secrets are ever shown.
+/// the variable and the path. Neither found nor wrong secrets are ever shown;
+/// for one that is missing a stand-in goes on, so that it is told once.
 pub(super) fn secret(
     section: &mut Section<'_>,
     [env_key, file_key]: [&'static str; 2],
@@ -231,9 +232,10 @@ pub(super) fn secret(
         (None, Some(written)) => (file_key, file_text(&around.path(&written), around)),
     };
     let secret = found.and_then(|text| usable(text.trim()));
-    secret
-        .map_err(|problem| section.note(key, None, problem))
-        .ok()
+    Some(secret.unwrap_or_else(|problem| {
+        section.note(key, None, problem);
+        Secret::new("missing")
+    }))
 }
 
 fn file_text(path: &Path, around: &dyn Surroundings) -> Result<String, String> {

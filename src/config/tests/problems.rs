@@ -84,6 +84,14 @@ fn the_admin_address_off_loopback_needs_a_token() {
 }
 
 #[test]
+fn an_admin_token_that_is_missing_is_told_once() {
+    assert_eq!(
+        told("[admin]\nlisten = \"0.0.0.0:8081\"\ntoken_env = \"GONE\""),
+        "admin.token_env: the variable GONE is not set"
+    );
+}
+
+#[test]
 fn secrets_that_cannot_be_used_are_told_without_being_shown() {
     let mut around = Around::default();
     around.variables.insert("EMPTY", "  ");
