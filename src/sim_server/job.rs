@@ -131,6 +131,9 @@ impl JobHandle {
 
 impl Drop for JobHandle {
     fn drop(&mut self) {
-        self.shared.update(|state| state.drop_job(self.id));
+        // A second panic while the first unwinds would end the process.
+        if !self.shared.is_broken() {
+            self.shared.update(|state| state.drop_job(self.id));
+        }
     }
 }

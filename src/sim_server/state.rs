@@ -96,6 +96,7 @@ impl Shared {
 
     /// Changes the state, then wakes whoever has news and the driver.
     pub(super) fn update<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let _tell = TellOfPanic(self);
         let mut state = self.lock();
         let result = change(&mut state);
         let wakers = state.take_wakers();
@@ -105,6 +106,11 @@ impl Shared {
         self.due.notify_one();
         wakers.into_iter().for_each(Waker::wake);
         result
+    }
+
+    /// Whether the engine has panicked.
+    pub(super) fn is_broken(&self) -> bool {
+        self.state.is_poisoned()
     }
 
     /// The engine's figures, each time they change; `None` once it has panicked.

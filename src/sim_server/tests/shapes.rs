@@ -6,6 +6,11 @@ use serde_json::{Value, json};
 
 use super::client::{ask, chat, get, post};
 use super::server;
+use crate::config::KvOverrides;
+use crate::core::backend::{CapacitySource, PrefixCaching};
+use crate::core::units::{BlockSize, Blocks, Tokens};
+use crate::upstream::capacity::{Evidence, Operator, capacity};
+use crate::upstream::scrape;
 
 macro_rules! golden {
     ($file:literal) => {
@@ -237,4 +242,26 @@ async fn the_cache_config_has_the_captured_labels() {
             "kv_cache_memory_bytes=\"None"
         ]
     );
+}
+
+#[tokio::test]
+async fn a_gateway_reads_the_capacity_that_the_engine_has() {
+    let server = server();
+    let page = ask(&server, &get("/metrics")).await.body;
+    let evidence = Evidence {
+        scrape: scrape::read(page.as_bytes()),
+        max_model_len: Some(Tokens::new(8192)),
+        version: None,
+    };
+    let operator = Operator {
+        overrides: KvOverrides::default(),
+        layout: None,
+        assumed: Tokens::new(1),
+    };
+    let read = capacity(0, &evidence, &operator);
+    assert_eq!(read.blocks, Blocks::new(256));
+    assert_eq!(read.blocks, server.stats().usable);
+    assert_eq!(read.block_size, BlockSize::new(32).unwrap());
+    assert_eq!(read.prefix_caching, PrefixCaching::Shared);
+    assert_eq!(read.source, CapacitySource::AdvertisedTokens);
 }
