@@ -1,5 +1,7 @@
 //! Diagnostics on stderr, by `tracing`.
 
+use std::io::{self, IsTerminal as _};
+
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time::SystemTime;
@@ -38,7 +40,8 @@ pub fn start_diagnostics(log: &Log) -> Result<(), DiagnosticsError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_timer(SystemTime)
-        .with_writer(std::io::stderr);
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     match log.format {
         LogFormat::Text => builder.finish().try_init()?,
         LogFormat::Json => builder.json().flatten_event(true).finish().try_init()?,
