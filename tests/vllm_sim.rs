@@ -1,4 +1,5 @@
 //! The `vllm-sim` command as a process.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
