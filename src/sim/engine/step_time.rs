@@ -39,7 +39,7 @@ pub struct StepTime {
     pub prefill_attention: f64,
     /// µs per step for launching and sampling.
     pub fixed: f64,
-    /// µs per prefill token, per decoding sequence, per emitting sequence.
+    /// µs per prefill token.
     pub per_prefill: f64,
     /// µs per decoding sequence.
     pub per_decoding: f64,
@@ -70,6 +70,7 @@ impl StepTime {
             ],
             decode_context: 0.0925,
             prefill_attention: 0.001_875,
+            // Launching, and the kernels that run once a sequence batch.
             fixed: 430.0 + 715.0,
             ..Self::common()
         }
