@@ -6,6 +6,7 @@
 //! the demo) and [`Gateway`] one without sockets.
 
 mod admin;
+mod checkup;
 mod connection;
 mod counters;
 mod drain;

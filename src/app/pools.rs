@@ -18,6 +18,7 @@ use crate::layers::seat::Seat;
 use crate::upstream::client::{Client, Connector};
 use crate::upstream::probe::{Handle, Probe, Target};
 
+use super::checkup;
 use super::error::Error;
 use super::loading;
 
@@ -66,6 +67,8 @@ impl<C: Connector> Works<C> {
         self.tasks.spawn(gate.drive());
         self.tasks
             .spawn(loading::load_into(Arc::clone(&pool), model.clone()));
+        self.tasks
+            .spawn(checkup::look_at(Arc::clone(&pool), self.client.clone()));
         Ok(pool)
     }
 }

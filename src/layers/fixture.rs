@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use tokio::sync::watch;
 
-use crate::config::{AccessLog, Config, OnUncountable};
+use crate::config::{AccessLog, Config, OnUncountable, Queue};
 use crate::core::admission::{Admission, PoolPolicy};
 use crate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
@@ -69,7 +69,11 @@ impl Fixture {
                 place: CountingPlace::Here,
                 on_uncountable: OnUncountable::Estimate,
             },
-            queue: config.queue.clone(),
+            queue: Queue {
+                max_requests: 4,
+                max_tokens: Tokens::new(100_000),
+                ..config.queue.clone()
+            },
             seats: vec![Arc::new(seat)],
             endpoints: Vec::new(),
         });

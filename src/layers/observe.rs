@@ -191,3 +191,20 @@ impl<B: Body<Data = Bytes>> Body for Observed<B> {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sane_id_of_the_client_is_kept_and_any_other_replaced() {
+        let kept = |id: &'static str| request_id(Some(&HeaderValue::from_static(id)));
+        assert_eq!(kept("job-7_a.b:c"), "job-7_a.b:c");
+        for odd in ["", "a b", "a\"b", "a/b"] {
+            assert!(kept(odd).starts_with("req-"), "{odd:?}");
+        }
+        let long = HeaderValue::from_str(&"x".repeat(MAX_ID + 1)).unwrap();
+        assert_eq!(request_id(Some(&long)).len(), 36);
+        assert_ne!(request_id(None), request_id(None));
+    }
+}

@@ -47,6 +47,11 @@ impl Script {
         self.data(text);
     }
 
+    /// The body is known to be empty.
+    pub(crate) fn nothing(&self) {
+        self.0.lock().unwrap().length_known = true;
+    }
+
     /// The body ends.
     pub(crate) fn end(&self) {
         self.step(Step::End);

@@ -195,3 +195,85 @@ where
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::core::units::Tokens;
+    use crate::gate::Submission;
+    use crate::layers::fixture::Fixture;
+
+    const CHAT: &str =
+        r#"{"model":"model","messages":[{"role":"user","content":"hi"}],"max_tokens":900}"#;
+
+    fn layer(fixture: &Fixture) -> TenantLayer {
+        let pools = Pools::new(vec![Arc::clone(&fixture.pool)]);
+        TenantLayer {
+            tenants: Arc::new(ArcSwap::from_pointee(Tenants::new(&Config::default()))),
+            pools: Arc::new(ArcSwap::from_pointee(pools)),
+            budget: Budget::new(100),
+            door: Door::default(),
+            max_body_bytes: 80,
+            clock: Clock::start(),
+        }
+    }
+
+    fn head(path: &str, length: &str) -> Parts {
+        let request = http::Request::post(path).header(CONTENT_LENGTH, length);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[tokio::test]
+    async fn the_door_closes_for_a_drain_and_for_a_spent_budget() {
+        let layer = layer(&Fixture::new());
+        let chat = head("/v1/chat/completions", "60");
+        assert!(layer.admit(&chat).is_ok());
+        let mut share = layer.budget.share();
+        share.grow(50).unwrap();
+        assert_eq!(layer.admit(&chat).err(), Some(TenantError::BodyBudgetSpent));
+        // One that is too large is told so by whoever reads it.
+        assert!(layer.admit(&head("/v1/chat/completions", "90")).is_ok());
+        assert!(layer.admit(&head("/v1/models", "60")).is_ok());
+        layer.door.close();
+        assert_eq!(layer.admit(&chat).err(), Some(TenantError::Draining));
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_and_full_places_are_told_before_the_body_is_read() {
+        let mut fixture = Fixture::new();
+        let mut limited = (*fixture.tenant.tenant).clone();
+        limited.limits.max_waiting = Some(2);
+        let measured = fixture.measured(CHAT).await;
+        let _held = fixture.lease(&measured);
+        let wait = || match fixture.pool.gate().submit(measured.demand.clone()) {
+            Submission::Waiting(ticket) => ticket,
+            _ => panic!("the pool is full"),
+        };
+        let mut waiting = vec![wait(), wait()];
+        let layer = layer(&fixture);
+        assert!(layer.look_ahead(&head("/", "1"), &fixture.tenant).is_ok());
+        waiting.extend([wait(), wait()]);
+        // The fixture's gate takes 4 waiters; the door is told so here.
+        let limits = fixture.pool.queue_limits();
+        assert_eq!(
+            (limits.max_requests, limits.max_tokens),
+            (4, Tokens::new(100_000))
+        );
+        let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
+        let full = Some(TenantError::QueuesFull {
+            bound: QueueBound::Requests,
+            retry_after: Duration::from_secs(1),
+        });
+        assert_eq!(refused, full);
+        drop(waiting.split_off(2));
+        fixture.tenant.tenant = Arc::new(limited);
+        let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
+        let places = Some(TenantError::WaitingPlacesFull {
+            waiting: 2,
+            limit: 2,
+            retry_after: Duration::from_secs(1),
+        });
+        assert_eq!(refused, places);
+    }
+}

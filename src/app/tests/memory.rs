@@ -15,22 +15,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use hyper::client::conn::http2;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 
 use super::super::*;
 use super::{chat, config_of, header};
-use crate::config::Config;
+use crate::config::{Backend, Config};
+use crate::core::backend::Health;
 use crate::core::stats::PoolState;
 use crate::upstream::client::{Client, Connector};
 
-/// An engine at the other end of in-memory streams.
+/// An engine at the other end of in-memory streams, whatever its address.
 #[derive(Clone, Default)]
-struct Engine(Arc<Mutex<VecDeque<mpsc::UnboundedSender<Bytes>>>>);
+struct Engine {
+    requests: Arc<Mutex<VecDeque<mpsc::UnboundedSender<Bytes>>>>,
+    /// The host that takes no connection for completions.
+    refusing: Arc<Mutex<Option<&'static str>>>,
+}
 
 /// A body that says what it is sent.
 struct Told(mpsc::UnboundedReceiver<Bytes>);
@@ -52,7 +59,7 @@ impl Engine {
             "/version" => whole(r#"{"version":"0.32.0"}"#),
             "/v1/chat/completions" => {
                 answer = answer.header("content-type", "text/event-stream");
-                self.0.lock().unwrap().push_back(say.clone());
+                self.requests.lock().unwrap().push_back(say.clone());
             }
             _ => {}
         }
@@ -63,7 +70,7 @@ impl Engine {
     /// The oldest request that came and was not looked at yet.
     async fn next(&self) -> mpsc::UnboundedSender<Bytes> {
         loop {
-            if let Some(say) = self.0.lock().unwrap().pop_front() {
+            if let Some(say) = self.requests.lock().unwrap().pop_front() {
                 return say;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -74,10 +81,14 @@ impl Engine {
 impl Connector for Engine {
     type Io = DuplexStream;
 
-    fn connect(&self, _: Uri) -> impl Future<Output = io::Result<DuplexStream>> + Send + 'static {
+    fn connect(&self, to: Uri) -> impl Future<Output = io::Result<DuplexStream>> + Send + 'static {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let engine = self.clone();
         async move {
+            let refused = to.host().is_some() && to.host() == *engine.refusing.lock().unwrap();
+            if refused {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
             let service = service_fn(move |request| {
                 let answer = engine.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
@@ -253,4 +264,98 @@ async fn headers_that_trickle_are_refused_and_cut() {
     );
     // One that says nothing is closed without a word.
     assert_eq!(read(memory.send("").await).await, "");
+}
+
+/// Two backends, of which the first refuses connections once both are up.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_no_backend_took_is_admitted_once_more() {
+    let memory = Memory::new(|config| {
+        let second = Backend::new("http://second:1".parse().unwrap());
+        config.models[0].backends.push(second);
+        // Long enough for the requests to come before the next look.
+        config.probe.interval = Duration::from_secs(600);
+    })
+    .await;
+    let up = |pool: &PoolState| {
+        let mut backends = pool.backends.iter();
+        backends.all(|backend| backend.health == Health::Up)
+    };
+    memory.until(up).await;
+    *memory.engine.refusing.lock().unwrap() = Some("engine");
+    let client = memory.send(&filling()).await;
+    let said = memory.engine.next().await;
+    said.send(Bytes::from_static(b"data: [DONE]\n\n")).unwrap();
+    drop(said);
+    let answer = read(client).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(header(&answer, "x-tidegate-backend"), Some("second:1"));
+    let totals = memory.pool().totals;
+    assert_eq!(
+        (totals.admitted, totals.finished, totals.cancelled),
+        (2, 1, 1)
+    );
+    assert!(memory.pool().is_idle());
+    let metrics = memory.gateway.telemetry().metrics().render();
+    let line =
+        r#"tidegate_upstream_failures_total{model="tiny",backend="engine:1",kind="connect"} 1"#;
+    assert!(metrics.contains(line), "{metrics}");
+}
+
+/// A client of one HTTP/2 connection.
+async fn http2(memory: &Memory) -> http2::SendRequest<Full<Bytes>> {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let peer = std::net::Ipv4Addr::LOCALHOST.into();
+    let serving = Arc::clone(&memory.gateway).serve(far, peer, memory.watcher.clone());
+    drop(tokio::spawn(serving));
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(near))
+        .await
+        .unwrap();
+    drop(tokio::spawn(connection));
+    sender
+}
+
+fn chat_request() -> Request<Full<Bytes>> {
+    let whole = filling();
+    let (_, body) = whole.split_once("\r\n\r\n").unwrap();
+    Request::post("http://x/v1/chat/completions")
+        .header("content-type", "application/json")
+        .body(Full::from(body.to_owned()))
+        .unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http2_a_stream_passes_and_one_that_breaks_is_reset() {
+    let memory = Memory::new(|_| {}).await;
+    let mut client = http2(&memory).await;
+    let answer = tokio::spawn(client.send_request(chat_request()));
+    let said = memory.engine.next().await;
+    said.send(EVENT).unwrap();
+    let mut body = answer.await.unwrap().unwrap().into_body();
+    let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert_eq!(event, EVENT);
+    drop(said);
+    let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(event.starts_with(b"\n\ndata: {\"error\""), "{event:?}");
+    let broken = body.frame().await.unwrap().unwrap_err();
+    let cause = std::error::Error::source(&broken).unwrap().to_string();
+    assert!(cause.contains("stream error received"), "{cause}");
+    assert_eq!(memory.pool().totals.failed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http2_a_stream_given_up_in_the_queue_leaves_it() {
+    let memory = Memory::new(|config| {
+        config.admission.reservation = crate::config::ReservationKind::Strict;
+    })
+    .await;
+    let mut client = http2(&memory).await;
+    let first = tokio::spawn(client.send_request(chat_request()));
+    let _said = memory.engine.next().await;
+    let second = tokio::spawn(client.send_request(chat_request()));
+    memory.until(|pool| pool.queue.requests == 1).await;
+    second.abort();
+    memory.until(|pool| pool.queue.requests == 0).await;
+    assert_eq!(memory.pool().totals.left, 1);
+    drop(first.await.unwrap().unwrap());
+    memory.until(PoolState::is_idle).await;
 }

@@ -238,3 +238,6 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

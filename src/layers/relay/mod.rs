@@ -127,7 +127,7 @@ where
             Kind::Whole => Reader::whole(),
             Kind::Refusal | Kind::Failure => Reader::Opaque,
         };
-        Self {
+        let mut relay = Self {
             backend: Some(Box::pin(backend)),
             lease: Some(lease),
             reader,
@@ -136,15 +136,18 @@ where
             lost: account.seat.lost(),
             phase: Phase::Flowing,
             account,
+        };
+        // An answer without a body is never polled.
+        if relay.backend_ended() {
+            relay.on_end();
         }
+        relay
     }
 
-    /// Ends an answer that has no body at all.
-    pub fn end_if_empty(&mut self) {
-        let empty = self.backend.as_ref().is_some_and(|b| b.is_end_stream());
-        if empty {
-            self.on_end();
-        }
+    fn backend_ended(&self) -> bool {
+        self.backend
+            .as_ref()
+            .is_some_and(|backend| backend.is_end_stream())
     }
 
     fn poll_flowing(&mut self, cx: &mut Context<'_>) -> FramePoll {
@@ -193,8 +196,7 @@ where
         };
         // The connection code stops polling once a length-delimited body is
         // complete; an end waited for as `None` would never be seen.
-        let ended = self.backend.as_ref().is_some_and(|b| b.is_end_stream());
-        if ended {
+        if self.backend_ended() {
             self.on_end();
         }
         frame

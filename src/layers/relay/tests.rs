@@ -24,6 +24,11 @@ struct RelayFrames(Pin<Box<Relay<Scripted>>>);
 
 impl Bench {
     async fn new(kind: Kind) -> Self {
+        Self::after(kind, |_| {}).await
+    }
+
+    /// A relay whose backend has said something before it began.
+    async fn after(kind: Kind, said: impl FnOnce(&Script)) -> Self {
         let limits = AnswerLimits {
             first_data: Some(tokio::time::Instant::now() + Duration::from_secs(30)),
             silence: Duration::from_secs(5),
@@ -36,6 +41,7 @@ impl Bench {
         let account = Account::new(&measured, seat);
         let prompt = measured.outline.prompt;
         let (script, body) = Script::new();
+        said(&script);
         let relay = Relay::new(body, kind, (lease, limits), account);
         Self {
             fixture,
@@ -267,4 +273,12 @@ async fn an_answer_the_engine_gave_up_on_counts_against_it() {
     plain.text();
     assert_eq!(plain.ended(), (0, 1, 0));
     assert_eq!(plain.fixture.outcomes(), [Outcome::Failed]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_a_body_ends_before_it_is_polled() {
+    let bench = Bench::after(Kind::Failure, Script::nothing).await;
+    assert!(bench.is_end());
+    assert_eq!(bench.ended(), (0, 1, 0));
+    assert!(bench.script.is_dropped());
 }
