@@ -4,6 +4,7 @@
 //! the run failed. stdout is data, stderr is talk.
 
 mod check;
+mod demo;
 mod live;
 mod serve;
 
@@ -28,6 +29,8 @@ enum Command {
     Serve(serve::Flags),
     /// Tell every problem of a configuration; with --live, ask the backends too.
     Check(check::Flags),
+    /// Show what the gateway changes: the same load at simulated engines, without and with it.
+    Demo(demo::Flags),
 }
 
 /// Why a command ends with an exit code other than 0.
@@ -49,6 +52,7 @@ pub fn run() -> ExitCode {
     let ended = match flags.command {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Check(flags) => check::check(&flags, &mut out),
+        Command::Demo(flags) => demo::demo(&flags, &mut out),
     };
     let flushed = out.flush().map_err(Failure::from);
     match ended.and(flushed) {
