@@ -59,6 +59,7 @@ pub struct Admission {
     drain: Drain,
     totals: Totals,
     round: Round,
+    failures: drain::Failures,
     next_generation: u32,
 }
 
@@ -103,6 +104,7 @@ impl Admission {
             drain: Drain::default(),
             totals: Totals::default(),
             round: Round::default(),
+            failures: drain::Failures::default(),
             next_generation: 0,
         }
     }

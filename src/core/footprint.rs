@@ -57,6 +57,23 @@ impl Shape {
             .sum()
     }
 
+    /// Tokens of all sequences once each has emitted `generated`, a shared prompt
+    /// block counted once: linear in `generated`, and never more than one block
+    /// a sequence below what [`blocks`](Self::blocks) holds.
+    pub fn tokens(&self, generated: Tokens, capacity: &Capacity) -> Tokens {
+        let sequence = |&prompt: &Tokens| {
+            let shared = match capacity.prefix_caching {
+                PrefixCaching::Shared if self.samples > 1 => {
+                    prompt.blocks_down(capacity.block_size)
+                }
+                _ => Blocks::ZERO,
+            };
+            let shared = shared.tokens(capacity.block_size);
+            shared + (prompt - shared + generated + capacity.lookahead) * self.samples
+        };
+        self.prompts.iter().map(sequence).sum()
+    }
+
     fn prompt_blocks(&self, prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
         let size = capacity.block_size;
         let tokens = match self.work {

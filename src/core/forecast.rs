@@ -45,40 +45,56 @@ pub struct Runner<'a> {
     pub remaining: Tokens,
 }
 
-/// The fullest future moment of a backend.
+/// Whether the fullest future moment of a backend stays within `limit` blocks.
 ///
 /// `fixed` are blocks that stay whatever happens: leases whose growth is not
 /// seen, shared prefixes, traffic of others. Exact for sequences that emit one
-/// token a step; O(n²) in the runners, of which an engine has at most its
-/// `max_num_seqs`. Stops early once `limit` is passed, and then returns the
-/// first peak found above it.
-pub fn peak(
+/// token a step. Sorts the runners; O(n log n), and O(n) more for each end that
+/// is within rounding of the limit.
+pub fn stays_within(
     runners: &mut [Runner<'_>],
     fixed: Blocks,
     capacity: &Capacity,
     limit: Blocks,
-) -> Blocks {
+) -> bool {
+    let Some(room) = limit.checked_sub(fixed) else {
+        return false;
+    };
     runners.sort_by_key(|runner| std::cmp::Reverse(runner.remaining));
-    let mut fullest = fixed;
-    for end in 0..runners.len() {
-        let ahead = runners[end].remaining;
+    let size = u64::from(capacity.block_size.get());
+    // Tokens of those that run longest, and how many sequences they are.
+    let (mut held, mut sequences) = (Tokens::ZERO, 0);
+    let mut doubtful = Vec::new();
+    for (end, runner) in runners.iter().enumerate() {
+        held += runner.shape.tokens(runner.generated, capacity);
+        sequences += runner.shape.sequences();
         // Of several that end together only the last adds up to the whole.
-        if runners
-            .get(end + 1)
-            .is_some_and(|next| next.remaining == ahead)
-        {
+        let next = runners.get(end + 1).map(|next| next.remaining);
+        if next == Some(runner.remaining) {
             continue;
         }
-        let then = runners[..=end]
-            .iter()
-            .map(|runner| runner.shape.blocks(runner.generated + ahead, capacity))
-            .sum::<Blocks>();
-        fullest = fullest.max(fixed + then);
-        if fullest > limit {
-            return fullest;
+        let then = held + runner.remaining * sequences;
+        // Each sequence fills its last block in part, or is cut off at the window.
+        let slack = Tokens::new(1) + capacity.lookahead;
+        let least = then.saturating_sub(slack * sequences).get() / size;
+        let most = then.get() / size + sequences;
+        if least > room.get() {
+            return false;
+        }
+        if most > room.get() {
+            doubtful.push(end);
         }
     }
-    fullest
+    doubtful
+        .iter()
+        .all(|&end| held_at_end(&runners[..=end], capacity) <= room)
+}
+
+/// Blocks held when the last of `runners` is about to end.
+fn held_at_end(runners: &[Runner<'_>], capacity: &Capacity) -> Blocks {
+    let ahead = runners.last().map_or(Tokens::ZERO, |last| last.remaining);
+    let held = |runner: &Runner<'_>| runner.shape.blocks(runner.generated + ahead, capacity);
+    runners.iter().map(held).sum()
 }
 
 // === impl KnownBounds ===
@@ -160,24 +176,57 @@ mod tests {
         }
     }
 
+    fn peak(runners: &mut [Runner<'_>], fixed: u64) -> u64 {
+        let within = |limit: &u64| {
+            let mut runners = runners.to_vec();
+            stays_within(
+                &mut runners,
+                Blocks::new(fixed),
+                &capacity(),
+                Blocks::new(*limit),
+            )
+        };
+        (0..20_000).find(within).expect("peaks below 20,000 blocks")
+    }
+
     #[test]
     fn staggered_requests_peak_below_the_sum_of_their_bounds() {
         let thousand = shape(1000);
         // One has 100 tokens to go, the other 1000: when the first leaves they
         // hold (1000 + 999) + (1000 + 100 − 1); the second peaks alone later.
         let mut both = [runner(&thousand, 900, 100), runner(&thousand, 0, 1000)];
-        let top = peak(&mut both, Blocks::ZERO, &capacity(), Blocks::MAX);
-        assert_eq!(top, Blocks::new(1999 + 1099));
+        assert_eq!(peak(&mut both, 0), 1999 + 1099);
     }
 
     #[test]
     fn requests_that_end_together_peak_at_the_sum_of_their_bounds() {
         let thousand = shape(1000);
         let mut both = [runner(&thousand, 0, 500), runner(&thousand, 0, 500)];
-        assert_eq!(
-            peak(&mut both, Blocks::new(7), &capacity(), Blocks::MAX),
-            Blocks::new(2 * 1499 + 7)
-        );
+        assert_eq!(peak(&mut both, 7), 2 * 1499 + 7);
+    }
+
+    #[test]
+    fn the_limit_is_met_to_the_block_whatever_the_block_size() {
+        for size in [1, 7, 16, 128] {
+            let capacity = Capacity {
+                block_size: BlockSize::new(size).expect("not zero"),
+                lookahead: Tokens::new(1),
+                ..capacity()
+            };
+            let shapes: Vec<Shape> = (1..12).map(|nth| shape(nth * 37)).collect();
+            let all: Vec<Runner<'_>> = shapes
+                .iter()
+                .zip(1..)
+                .map(|(shape, nth)| runner(shape, nth * 5, 400 - nth * 31))
+                .collect();
+            let exact = (0..all.len())
+                .map(|end| held_at_end(&all[..=end], &capacity))
+                .max();
+            let exact = exact.expect("there are runners");
+            let within = |limit| stays_within(&mut all.clone(), Blocks::ZERO, &capacity, limit);
+            assert!(within(exact), "size {size}");
+            assert!(!within(exact - Blocks::new(1)), "size {size}");
+        }
     }
 
     #[test]

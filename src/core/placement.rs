@@ -8,7 +8,7 @@
 use super::backend::{BackendId, Capacity, Health, Tier, TierSet};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
 use super::footprint::Shape;
-use super::forecast::{KnownBounds, LengthModel, Runner, peak};
+use super::forecast::{KnownBounds, LengthModel, Runner, stays_within};
 use super::ledger::{Account, Ledger};
 use super::queue::TicketId;
 use super::roster::Backend;
@@ -435,5 +435,5 @@ fn forecast_fit(
         fixed += now;
     }
     let fixed = fixed.saturating_sub(pinned); // pinned blocks of the newcomer are counted by their first holder
-    (peak(&mut runners, fixed, capacity, limit) <= limit).then_some(now)
+    stays_within(&mut runners, fixed, capacity, limit).then_some(now)
 }

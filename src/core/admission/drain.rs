@@ -10,6 +10,8 @@
 use std::time::Duration;
 
 use super::{Admission, Admitted, Effect};
+use crate::core::backend::{ServedId, Tier, TierSet};
+use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
 use crate::core::fairness::Turn;
 use crate::core::placement::{Asked, Placement, Prospect};
 use crate::core::queue::{TicketId, Waiter};
@@ -28,18 +30,97 @@ const SKIPPED: u32 = 512;
 /// this costs more than it brings.
 pub(super) const GROWTH_PAUSE: Duration = Duration::from_millis(10);
 
+/// What did not fit in this round: whatever asks for at least as much, in the
+/// same way, does not fit either, and need not be tried on every backend.
+///
+/// Within a round memory is only taken; whoever gives some back starts the next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures(Vec<Failure>);
+
+/// One request that did not fit.
+#[derive(Clone, Debug)]
+struct Failure {
+    way: Way,
+    prompt: Tokens,
+    output: Tokens,
+}
+
+/// Everything but its size that decides where a request may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    served: ServedId,
+    tiers: TierSet,
+    offload: OffloadRule,
+    home: Tier,
+    progress: Progress,
+    is_open: bool,
+}
+
+/// Failures kept; more would cost more to compare than they spare.
+const FAILURES: usize = 16;
+
 /// What an examination found.
 enum Finding {
     Fits(Placement),
+    /// No backend has room for it.
+    NoRoom,
+    /// It is not its turn, whatever there is room for.
     NotNow,
     Never(Reject),
 }
+
+// === impl Failures ===
+
+impl Failures {
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn record(&mut self, waiter: &Waiter) {
+        if self.0.len() < FAILURES {
+            self.0.extend(Failure::of(waiter));
+        }
+    }
+
+    /// Whether something smaller of the same kind has failed.
+    fn cover(&self, waiter: &Waiter) -> bool {
+        Failure::of(waiter).is_some_and(|asked| {
+            let smaller = |failed: &Failure| failed.prompt <= asked.prompt && failed.output <= asked.output;
+            self.0.iter().any(|failed| failed.way == asked.way && smaller(failed))
+        })
+    }
+}
+
+impl Failure {
+    /// Requests of several sequences differ in more than their size: no failure
+    /// of one says anything of another.
+    fn of(waiter: &Waiter) -> Option<Self> {
+        let demand = &waiter.demand;
+        let (is_open, output) = match waiter.output {
+            OutputLimit::Asked(bound) => (false, bound),
+            OutputLimit::Open { at_most } => (true, at_most.unwrap_or(Tokens::MAX)),
+        };
+        let way = Way {
+            served: demand.served,
+            tiers: demand.tiers,
+            offload: demand.offload,
+            home: waiter.home,
+            progress: demand.progress,
+            is_open,
+        };
+        let alone = demand.sequences() == 1 && demand.work == Work::Generate && demand.prefix.hashes().is_empty();
+        alone.then(|| Self { way, prompt: demand.prompt_total(), output })
+    }
+}
+
+// === impl Admission ===
 
 impl Admission {
     /// Something may have come free: looks at everybody again.
     pub(super) fn start_round(&mut self, now: Time, out: &mut Vec<Effect>) {
         self.round.number += 1;
         self.round.resume = None;
+        self.failures.clear();
         self.round.again = false;
         self.round.grown = false;
         self.round.growth = now;
@@ -78,6 +159,7 @@ impl Admission {
         self.round.thorough = false;
         let again = std::mem::take(&mut self.round.again);
         if again && !self.queue.is_empty() {
+            self.failures.clear();
             self.round.number += 1;
             self.round.unfinished = true;
             out.push(Effect::Again);
@@ -88,29 +170,19 @@ impl Admission {
     /// fit. Marks those that cannot as looked at, up to the allowed number.
     fn next_unexamined(&mut self, skipped: &mut u32) -> Option<Turn> {
         let largest = self.largest_free();
-        let can_set_aside = self
-            .backends
-            .iter()
-            .any(|b| b.admits() && b.set_aside.is_none());
+        let can_set_aside = self.backends.iter().any(|b| b.admits() && b.set_aside.is_none());
         let mut passed = Vec::new();
         let mut found = None;
         for turn in self.flows.in_order(self.round.resume) {
-            let waiter = self
-                .queue
-                .get(turn.ticket)
-                .expect("a ticket in a line is in the queue");
+            let waiter = self.queue.get(turn.ticket).expect("a ticket in a line is in the queue");
             if waiter.examined == self.round.number {
                 continue;
             }
-            let overdue = can_set_aside
-                && self
-                    .queue
-                    .bypass_is_over(waiter, self.round.growth, &self.policy.queue);
-            if self.round.thorough
-                || overdue
-                || waiter.demand.prompt_total() <= largest
-                || *skipped >= SKIPPED
-            {
+            let now = self.round.growth;
+            let overdue = can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
+            let must_look = self.round.thorough || overdue || *skipped >= SKIPPED;
+            let hopeless = waiter.demand.prompt_total() > largest || self.failures.cover(waiter);
+            if must_look || !hopeless || self.has_set_aside(turn.ticket) {
                 found = Some(turn);
                 break;
             }
@@ -121,6 +193,10 @@ impl Admission {
             self.mark_examined(ticket);
         }
         found
+    }
+
+    fn has_set_aside(&self, ticket: TicketId) -> bool {
+        self.backends.iter().any(|backend| backend.set_aside == Some(ticket))
     }
 
     /// The most tokens that are free on any one backend.
@@ -180,7 +256,13 @@ impl Admission {
                 out.push(Effect::Refuse { ticket, reject });
                 self.round.resume = None;
             }
-            Finding::NotNow => self.set_aside(now, ticket),
+            Finding::NoRoom => {
+                let waiter = self.queue.get(ticket).expect("an examined ticket is in the queue");
+                self.failures.record(waiter);
+                self.set_aside(now, ticket);
+            }
+            // A tenant over its share waits for itself, not for memory.
+            Finding::NotNow => {}
         }
     }
 
@@ -205,25 +287,18 @@ impl Admission {
         if !self.share_allows(demand.tenant, self.tokens_of(demand, output)) {
             return Finding::NotNow;
         }
-        fleet
-            .place(asked, home, output)
-            .map_or(Finding::NotNow, Finding::Fits)
+        fleet.place(asked, home, output).map_or(Finding::NoRoom, Finding::Fits)
     }
 
     /// Keeps the emptiest backend that could ever hold the waiter for it, once
-    /// it has been passed as long as it may be. A tenant over its share waits
-    /// for itself, not for memory, and gets nothing set aside.
+    /// it has been passed as long as it may be.
     fn set_aside(&mut self, now: Time, ticket: TicketId) {
         let waiter = self
             .queue
             .get(ticket)
             .expect("an examined ticket is in the queue");
         let over = self.queue.bypass_is_over(waiter, now, &self.policy.queue);
-        let has_one = self
-            .backends
-            .iter()
-            .any(|backend| backend.set_aside == Some(ticket));
-        if !over || has_one || !self.share_allows(waiter.demand.tenant, waiter.tokens) {
+        if !over || self.has_set_aside(ticket) {
             return;
         }
         let could_hold = |backend: &Backend| {
