@@ -150,27 +150,65 @@ impl History {
     fn job(&mut self) -> Job {
         let plain = self.kind == Kind::KnownLengths;
         let random = &mut self.random;
-        let bound = if random.one_in(6) { random.between(100, 900) } else { random.between(1, 150) };
+        let bound = if random.one_in(6) {
+            random.between(100, 900)
+        } else {
+            random.between(1, 150)
+        };
         let wait = random.between(1, 20_000);
         let patient = random.one_in(2);
-        let output = if plain { bound } else { random.between(1, bound) };
+        let output = if plain {
+            bound
+        } else {
+            random.between(1, bound)
+        };
         let open = !plain && random.one_in(5);
         let demand = Demand {
             tenant: TenantId(u32::try_from(random.next() % 3).unwrap()),
             served: ServedId(0),
             prompts: prompts(random, self.kind),
-            samples: if !plain && random.one_in(8) { u32::try_from(random.between(2, 4)).unwrap() } else { 1 },
-            output: if open { open_output(random) } else { OutputLimit::Asked(Tokens::new(bound)) },
+            samples: if !plain && random.one_in(8) {
+                u32::try_from(random.between(2, 4)).unwrap()
+            } else {
+                1
+            },
+            output: if open {
+                open_output(random)
+            } else {
+                OutputLimit::Asked(Tokens::new(bound))
+            },
             work: Work::Generate,
-            progress: if !plain && random.one_in(3) { Progress::Unseen } else { Progress::Streamed },
-            tiers: if random.one_in(9) { TierSet::ALL.without(Tier::Large) } else { TierSet::ALL },
-            offload: [OffloadRule::Never, OffloadRule::WhenOnly, OffloadRule::WhenFaster]
-                [usize::try_from(random.next() % 3).unwrap()],
-            length: if random.one_in(9) { Length::Long } else { Length::ByFootprint },
+            progress: if !plain && random.one_in(3) {
+                Progress::Unseen
+            } else {
+                Progress::Streamed
+            },
+            tiers: if random.one_in(9) {
+                TierSet::ALL.without(Tier::Large)
+            } else {
+                TierSet::ALL
+            },
+            offload: [
+                OffloadRule::Never,
+                OffloadRule::WhenOnly,
+                OffloadRule::WhenFaster,
+            ][usize::try_from(random.next() % 3).unwrap()],
+            length: if random.one_in(9) {
+                Length::Long
+            } else {
+                Length::ByFootprint
+            },
             prefix: PrefixChain::default(),
-            deadline: if patient { Time::NEVER } else { self.world.now + Duration::from_millis(wait) },
+            deadline: if patient {
+                Time::NEVER
+            } else {
+                self.world.now + Duration::from_millis(wait)
+            },
         };
-        Job { demand, output: Tokens::new(output) }
+        Job {
+            demand,
+            output: Tokens::new(output),
+        }
     }
 
     fn leave(&mut self) {
@@ -278,14 +316,22 @@ impl History {
 }
 
 fn prompts(random: &mut Random, kind: Kind) -> Vec<Tokens> {
-    let prompt = if random.one_in(6) { random.between(200, 3500) } else { random.between(1, 300) };
+    let prompt = if random.one_in(6) {
+        random.between(200, 3500)
+    } else {
+        random.between(1, 300)
+    };
     let listed = kind != Kind::KnownLengths && random.one_in(8);
     let prompts = if listed { random.between(1, 4) } else { 1 };
-    (0..prompts).map(|extra| Tokens::new(prompt + extra)).collect()
+    (0..prompts)
+        .map(|extra| Tokens::new(prompt + extra))
+        .collect()
 }
 
 fn open_output(random: &mut Random) -> OutputLimit {
-    let at_most = random.one_in(2).then(|| Tokens::new(random.between(1, 400)));
+    let at_most = random
+        .one_in(2)
+        .then(|| Tokens::new(random.between(1, 400)));
     OutputLimit::Open { at_most }
 }
 

@@ -85,8 +85,11 @@ impl Failures {
     /// Whether something smaller of the same kind has failed.
     fn cover(&self, waiter: &Waiter) -> bool {
         Failure::of(waiter).is_some_and(|asked| {
-            let smaller = |failed: &Failure| failed.prompt <= asked.prompt && failed.output <= asked.output;
-            self.0.iter().any(|failed| failed.way == asked.way && smaller(failed))
+            let smaller =
+                |failed: &Failure| failed.prompt <= asked.prompt && failed.output <= asked.output;
+            self.0
+                .iter()
+                .any(|failed| failed.way == asked.way && smaller(failed))
         })
     }
 }
@@ -108,8 +111,14 @@ impl Failure {
             progress: demand.progress,
             is_open,
         };
-        let alone = demand.sequences() == 1 && demand.work == Work::Generate && demand.prefix.hashes().is_empty();
-        alone.then(|| Self { way, prompt: demand.prompt_total(), output })
+        let alone = demand.sequences() == 1
+            && demand.work == Work::Generate
+            && demand.prefix.hashes().is_empty();
+        alone.then(|| Self {
+            way,
+            prompt: demand.prompt_total(),
+            output,
+        })
     }
 }
 
@@ -170,16 +179,23 @@ impl Admission {
     /// fit. Marks those that cannot as looked at, up to the allowed number.
     fn next_unexamined(&mut self, skipped: &mut u32) -> Option<Turn> {
         let largest = self.largest_free();
-        let can_set_aside = self.backends.iter().any(|b| b.admits() && b.set_aside.is_none());
+        let can_set_aside = self
+            .backends
+            .iter()
+            .any(|b| b.admits() && b.set_aside.is_none());
         let mut passed = Vec::new();
         let mut found = None;
         for turn in self.flows.in_order(self.round.resume) {
-            let waiter = self.queue.get(turn.ticket).expect("a ticket in a line is in the queue");
+            let waiter = self
+                .queue
+                .get(turn.ticket)
+                .expect("a ticket in a line is in the queue");
             if waiter.examined == self.round.number {
                 continue;
             }
             let now = self.round.growth;
-            let overdue = can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
+            let overdue =
+                can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
             let must_look = self.round.thorough || overdue || *skipped >= SKIPPED;
             let hopeless = waiter.demand.prompt_total() > largest || self.failures.cover(waiter);
             if must_look || !hopeless || self.has_set_aside(turn.ticket) {
@@ -196,7 +212,9 @@ impl Admission {
     }
 
     fn has_set_aside(&self, ticket: TicketId) -> bool {
-        self.backends.iter().any(|backend| backend.set_aside == Some(ticket))
+        self.backends
+            .iter()
+            .any(|backend| backend.set_aside == Some(ticket))
     }
 
     /// The most tokens that are free on any one backend.
@@ -257,7 +275,10 @@ impl Admission {
                 self.round.resume = None;
             }
             Finding::NoRoom => {
-                let waiter = self.queue.get(ticket).expect("an examined ticket is in the queue");
+                let waiter = self
+                    .queue
+                    .get(ticket)
+                    .expect("an examined ticket is in the queue");
                 self.failures.record(waiter);
                 self.set_aside(now, ticket);
             }
@@ -287,7 +308,9 @@ impl Admission {
         if !self.share_allows(demand.tenant, self.tokens_of(demand, output)) {
             return Finding::NotNow;
         }
-        fleet.place(asked, home, output).map_or(Finding::NoRoom, Finding::Fits)
+        fleet
+            .place(asked, home, output)
+            .map_or(Finding::NoRoom, Finding::Fits)
     }
 
     /// Keeps the emptiest backend that could ever hold the waiter for it, once
