@@ -56,6 +56,9 @@ def check(client):
             if wrong:
                 record["wrong"].append(f"{way}: {wrong}")
         off = {way: n for way, n in record["gateway"].items() if n != record["engine"]}
+        estimated = [way for way, precision in record["precision"].items() if precision != "exact"]
+        if estimated:
+            record["wrong"].append(f"not exact: {estimated}")
         if off:
             record["wrong"].append(f"counted {off}, the engine {record['engine']}")
         records.append(record)

@@ -1,6 +1,6 @@
 """Puts tidegate in front of two real vLLM servers and drives it with the `openai` package.
 
-    drive.py HOME TIDEGATE [--loads A,B,C] [--only PART,…] [--watermark] [--disconnects N]
+    drive.py HOME TIDEGATE [--loads A,B,C,D] [--only PART,…] [--watermark] [--disconnects N]
 
 HOME holds what install.sh made. Writes HOME/results.json and HOME/results.md.
 Counts are asserted (exit status 1 with a list of faults), times are reported.
@@ -8,11 +8,13 @@ Counts are asserted (exit status 1 with a list of faults), times are reported.
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import pathlib
 import platform
 import signal
+import subprocess
 import sys
 import time
 
@@ -37,8 +39,14 @@ def client(url):
     return openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=900)
 
 
-def async_client(url):
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=900)
+def with_client(url, use):
+    """Runs `use(client)` to its end, then closes the client within the same event loop."""
+
+    async def session():
+        async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0, timeout=900) as session:
+            return await use(session)
+
+    return asyncio.run(session())
 
 
 class Proof:
@@ -112,7 +120,8 @@ def departures(proof, gateway, small):
     paths = {"straight to the engine": (small.url, None), "through tidegate": (gateway.url, gateway)}
     proof.results["disconnects"] = records = {}
     for name, (url, through) in paths.items():
-        records[name] = r = asyncio.run(failures.disconnects(async_client(url), small, through, runs))
+        leave = functools.partial(failures.disconnects, engine=small, gateway=through, runs=runs)
+        records[name] = r = with_client(url, leave)
         proof.expect(r["freed"] == runs, f"{name}: {runs - r['freed']} of {runs} sequences ran on")
         print(f"  {name}: engine free after {[round(s, 3) if s is not None else None for s in r['seconds']]} s")
 
@@ -153,11 +162,11 @@ def watermark(proof):
 
 def measure(proof, url, engine, what):
     load, label = what
-    record = asyncio.run(pressure.run(async_client(url), engine, load, label))
+    record = with_client(url, functools.partial(pressure.measure, engine=engine, load=load, label=label))
     print(pressure.line(record), flush=True)
     proof.results["pressure"].append(record)
     proof.expect(not record["failed"], f"load {load.name}, {label}: {len(record['failed'])} failed: {record['failed'][:2]}")
-    proof.expect(record["short"] == 0, f"load {load.name}, {label}: {record['short']} answers of the wrong length")
+    proof.expect(record["wrong_size"] == 0, f"load {load.name}, {label}: {record['wrong_size']} of the wrong size")
     return record
 
 
@@ -171,8 +180,8 @@ def engine_deaths(proof, small, large):
     proof.results["deaths"] = records = []
     for what, engine, victim in victims:
         gateway = proof.gateway(f"death-of-{engine.name}", "strict", [(engine, "standard")])
-        death = failures.death(async_client(gateway.url), gateway, victim, 4)
-        record = {"what": what, **asyncio.run(death)}
+        death = functools.partial(failures.death, gateway=gateway, victim=victim, streams=4)
+        record = {"what": what, **with_client(gateway.url, death)}
         records.append(record)
         print(f"  {what}: {record['told']} of {record['streams']} clients told, held before {record['held_before']}, "
               f"after {record['held_after']}; {record['ends'][0]['error']}: {record['ends'][0]['message']}",
@@ -189,8 +198,7 @@ def run(proof):
     for engine in (small, large):
         engine.wait()
         print(f"  {engine.name}: {engine.url}, pid {engine.child.pid}, {engine.usable_tokens:,} tokens", flush=True)
-    asyncio.run(pressure.warm_up(async_client(small.url)))
-    asyncio.run(pressure.warm_up(async_client(large.url)))
+        with_client(engine.url, pressure.warm_up)
     if any(proof.wants(part) for part in ("counts", "routing", "disconnects")):
         two_tiers(proof, small, large)
     if proof.wants("pressure"):
@@ -208,7 +216,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("home", type=pathlib.Path)
     parser.add_argument("tidegate", type=pathlib.Path)
-    parser.add_argument("--loads", default="A,B,C", type=lambda text: text.split(","))
+    parser.add_argument("--loads", default="A,B,C,D", type=lambda text: text.split(","))
     parser.add_argument("--only", default=",".join(PARTS), type=lambda text: text.split(","))
     parser.add_argument("--watermark", action="store_true")
     parser.add_argument("--disconnects", default=7, type=int)
@@ -224,6 +232,7 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     proof = Proof(options)
     proof.results["machine"] = {"cores": os.cpu_count(), "platform": platform.platform(), "date": time.strftime("%Y-%m-%d")}
+    proof.results["gateway"] = subprocess.run([options.tidegate, "--version"], capture_output=True, text=True).stdout.strip()
     try:
         run(proof)
     finally:

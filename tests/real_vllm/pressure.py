@@ -14,71 +14,83 @@ import time
 from processes import MODEL
 
 TURN_END_ID = 2
+# Tokens that the chat template puts around a user's message; each digit is one token.
+CHAT_FRAME = 12
 
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """`requests` at once, each `prompt` tokens in and at most `output` out."""
+    """`requests` at once, each `prompt` tokens in and `shortest` to `longest` really out."""
 
     name: str
     requests: int
     prompt: int
-    output: int
-    # Shortest real output; equal to `output` when every request runs to its limit.
     shortest: int
+    longest: int
+    # What the client says about its output: `max_tokens`, or nothing at all.
+    max_tokens: int | None
 
     def title(self):
-        if self.shortest == self.output:
-            return f"{self.name}: {self.requests} × ({self.prompt:,} + {self.output:,})"
-        return f"{self.name}: {self.requests} × ({self.prompt:,} + at most {self.output:,}, really {self.shortest}–{self.output:,})"
+        size = f"{self.name}: {self.requests} × ({self.prompt:,} + "
+        if self.shortest == self.longest:
+            return f"{size}{self.longest:,})"
+        asked = "no max_tokens" if self.max_tokens is None else f"at most {self.max_tokens:,}"
+        return f"{size}{asked}, really {self.shortest}–{self.longest:,})"
 
 
 LOADS = {
     load.name: load
     for load in (
-        Load("A", 16, 1500, 1500, 1500),
-        Load("B", 32, 200, 1500, 1500),
-        Load("C", 32, 1500, 1500, 150),
+        Load("A", 16, 1500, 1500, 1500, 1500),
+        Load("B", 32, 200, 1500, 1500, 1500),
+        Load("C", 32, 1500, 150, 1500, 1500),
+        Load("D", 32, 1500, 150, 1500, None),
     )
 }
 
 
 def length_arguments(load, output):
-    """Makes the engine stop after exactly `output` tokens while `max_tokens` stays the limit."""
-    if load.shortest == load.output:
-        return {"extra_body": {"ignore_eos": True}}
-    # The end token is out of reach until `min_tokens` and certain from then on. The
-    # gateway books by max_tokens; only the engine knows where the answer ends.
-    return {"logit_bias": {str(TURN_END_ID): 100}, "extra_body": {"min_tokens": output - 1}}
+    """Makes the engine stop after exactly `output` tokens, whatever the client said it wants."""
+    if load.shortest == load.longest:
+        return {"max_tokens": load.max_tokens, "extra_body": {"ignore_eos": True}}
+    # The end token is out of reach until `min_tokens` and certain from then on: only
+    # the engine knows where the answer ends.
+    stop = {"logit_bias": {str(TURN_END_ID): 100}, "extra_body": {"min_tokens": output - 1}}
+    return stop if load.max_tokens is None else {**stop, "max_tokens": load.max_tokens}
 
 
 def lengths(load):
     """Real output of each request: the same in every run of this load."""
     draw = random.Random(f"lengths of {load.name}")
-    return [draw.randint(load.shortest, load.output) for _ in range(load.requests)]
+    return [draw.randint(load.shortest, load.longest) for _ in range(load.requests)]
+
+
+def send(client, load, output):
+    """Starts a stream with a prompt of exactly `load.prompt` tokens."""
+    common = {"model": MODEL, "temperature": 1.0, "stream": True, "stream_options": {"include_usage": True}}
+    common.update(length_arguments(load, output))
+    if load.max_tokens is not None:
+        prompt = [random.randrange(3, 4000) for _ in range(load.prompt)]
+        return client.completions.create(prompt=prompt, **common)
+    # /v1/completions reads a missing max_tokens as 16, chat as the rest of the context.
+    digits = "".join(random.choice("0123456789") for _ in range(load.prompt - CHAT_FRAME))
+    return client.chat.completions.create(messages=[{"role": "user", "content": digits}], **common)
 
 
 async def one(client, load, output, start):
     """One streamed request; times are seconds from `start`."""
-    prompt = [random.randrange(3, 4000) for _ in range(load.prompt)]
-    arrivals, tokens, error = [], None, None
+    arrivals, usage, error = [], None, None
     try:
-        stream = await client.completions.create(
-            model=MODEL, prompt=prompt, max_tokens=load.output, temperature=1.0, stream=True,
-            stream_options={"include_usage": True}, **length_arguments(load, output),
-        )  # fmt: skip
-        async for event in stream:
+        async for event in await send(client, load, output):
             if event.choices:
                 arrivals.append(time.monotonic() - start)
-            if event.usage:
-                tokens = event.usage.completion_tokens
+            usage = event.usage or usage
     except Exception as failure:  # counted and reported; the other requests go on
         error = f"{type(failure).__name__}: {str(failure)[:200]}"
     gaps = [later - earlier for earlier, later in zip(arrivals, arrivals[1:])]
     return {
-        "expected": output, "tokens": tokens, "error": error,
-        "first": arrivals[0] if arrivals else None, "end": time.monotonic() - start,
-        "silence": max(gaps, default=0.0),
+        "expected": (load.prompt, output), "usage": usage and (usage.prompt_tokens, usage.completion_tokens),
+        "error": error, "first": arrivals[0] if arrivals else None, "silence": max(gaps, default=0.0),
     }  # fmt: skip
 
 
@@ -93,7 +105,7 @@ async def sample_cache(engine, samples, stop):
             pass
 
 
-async def run(client, engine, load, label):
+async def measure(client, engine, load, label):
     """Sends `load` at once and returns what the engine and the clients saw."""
     before, samples, stop = engine.metrics(), [], asyncio.Event()
     sampler = asyncio.create_task(sample_cache(engine, samples, stop))
@@ -107,6 +119,14 @@ async def run(client, engine, load, label):
     return summary(load, label, answers, grown, samples, wall)
 
 
+def right_size(answer):
+    """Whether prompt and output had the length this load is about; the end token may count."""
+    if answer["usage"] is None:
+        return False
+    (prompt, output), (used, generated) = answer["expected"], answer["usage"]
+    return used == prompt and abs(generated - output) <= 1
+
+
 def summary(load, label, answers, grown, samples, wall):
     done = [a for a in answers if a["error"] is None]
     firsts = sorted(a["first"] for a in done if a["first"] is not None)
@@ -114,11 +134,11 @@ def summary(load, label, answers, grown, samples, wall):
     return {
         "load": load.name, "title": load.title(), "policy": label,
         "completed": len(done), "failed": [a["error"] for a in answers if a["error"]],
-        "short": sum(a["tokens"] is None or abs(a["tokens"] - a["expected"]) > 1 for a in done),
+        "wrong_size": sum(not right_size(a) for a in done),
         "preemptions": int(grown["vllm:num_preemptions_total"]),
         "steps": int(grown["vllm:iteration_tokens_total_count"]),
         "wall_seconds": wall,
-        "tokens_per_second": sum(a["tokens"] or 0 for a in done) / wall,
+        "tokens_per_second": sum(a["usage"][1] for a in done if a["usage"]) / wall,
         "kv_use_mean": statistics.fmean(samples) if samples else 0.0,
         "first_token_p50_seconds": statistics.median(firsts) if firsts else None,
         "first_token_max_seconds": firsts[-1] if firsts else None,
