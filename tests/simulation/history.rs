@@ -188,11 +188,7 @@ impl History {
             } else {
                 TierSet::ALL
             },
-            offload: [
-                OffloadRule::Never,
-                OffloadRule::WhenOnly,
-                OffloadRule::WhenFaster,
-            ][usize::try_from(random.next() % 3).unwrap()],
+            offload: offload(random),
             length: if random.one_in(9) {
                 Length::Long
             } else {
@@ -326,6 +322,14 @@ fn prompts(random: &mut Random, kind: Kind) -> Vec<Tokens> {
     (0..prompts)
         .map(|extra| Tokens::new(prompt + extra))
         .collect()
+}
+
+fn offload(random: &mut Random) -> OffloadRule {
+    match random.next() % 3 {
+        0 => OffloadRule::Never,
+        1 => OffloadRule::WhenOnly,
+        _ => OffloadRule::WhenFaster,
+    }
 }
 
 fn open_output(random: &mut Random) -> OutputLimit {
