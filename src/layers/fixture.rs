@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use tokio::sync::watch;
 
-use crate::config::{AccessLog, Config, OnUncountable, Queue};
+use crate::config::{AccessLog, Config, Limits, OnUncountable, Queue};
 use crate::core::admission::{Admission, PoolPolicy};
 use crate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
@@ -22,7 +22,7 @@ use crate::protocol::{Route, parse};
 use crate::telemetry::Telemetry;
 use crate::tenants::{TenantRef, Tenants};
 use crate::tokenize::{CounterSpec, ModelCounter, Source};
-use crate::upstream::client::{Client, Endpoint, Timing};
+use crate::upstream::client::{Client, Endpoint, Tcp, Timing};
 use crate::upstream::probe::Outcome;
 
 use super::budget::Budget;
@@ -45,6 +45,15 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::counting(OnUncountable::Estimate)
+    }
+
+    /// A pool whose prompts must be counted exactly, with nothing to count by.
+    pub(crate) fn exact_only() -> Self {
+        Self::counting(OnUncountable::Refuse)
+    }
+
+    fn counting(on_uncountable: OnUncountable) -> Self {
         let mut config = Config::default();
         config.log.access = AccessLog::Off;
         let tenant = Tenants::new(&config).all().next().unwrap();
@@ -67,7 +76,7 @@ impl Fixture {
             counter: Arc::new(counter),
             counting: Counting {
                 place: CountingPlace::Here,
-                on_uncountable: OnUncountable::Estimate,
+                on_uncountable,
             },
             queue: Queue {
                 max_requests: 4,
@@ -86,11 +95,25 @@ impl Fixture {
         }
     }
 
-    /// A chat request with this body, measured.
-    pub(crate) async fn measured(&self, body: &'static str) -> Measured {
-        let request = parse(Route::ChatCompletions, body.as_bytes()).unwrap();
-        let route = Some(Route::ChatCompletions);
-        let trail = Trail::begin("t", route, Arc::clone(&self.telemetry));
+    /// Gives the tenant these limits.
+    pub(crate) fn limit(&mut self, limits: Limits) {
+        let mut tenant = (*self.tenant.tenant).clone();
+        tenant.limits = limits;
+        self.tenant.tenant = Arc::new(tenant);
+    }
+
+    pub(crate) fn layer(&self) -> MeasureLayer<Tcp> {
+        MeasureLayer {
+            threads: Threads::new(1),
+            client: Client::tcp(timing()),
+        }
+    }
+
+    /// A request with this body, parsed.
+    pub(crate) fn parsed(&self, route: Route, body: &str) -> Parsed {
+        let bytes = Bytes::copy_from_slice(body.as_bytes());
+        let request = owned(parse(route, &bytes).unwrap());
+        let trail = Trail::begin("t", Some(route), Arc::clone(&self.telemetry));
         trail.note(|facts| {
             facts.record.model = Some(Arc::clone(self.pool.name()));
             facts.record.backend = Some(Arc::from("a"));
@@ -98,22 +121,22 @@ impl Fixture {
         let letter = Letter {
             head: Request::new(()).into_parts().0,
             body: Body {
-                bytes: Bytes::from_static(body.as_bytes()),
+                bytes,
                 share: Budget::new(1 << 20).share(),
             },
             trail,
             tenant: self.tenant.clone(),
-            route: Route::ChatCompletions,
+            route,
             pool: Arc::clone(&self.pool),
             served: ServedId(0),
         };
-        let request = owned(request);
-        let layer = MeasureLayer {
-            threads: Threads::new(1),
-            client: Client::tcp(timing()),
-        };
-        let parsed = Parsed { letter, request };
-        layer.measure(parsed).await.ok().unwrap()
+        Parsed { letter, request }
+    }
+
+    /// A chat request with this body, measured.
+    pub(crate) async fn measured(&self, body: &str) -> Measured {
+        let parsed = self.parsed(Route::ChatCompletions, body);
+        self.layer().measure(parsed).await.ok().unwrap()
     }
 
     /// A lease for `measured`, which must fit.

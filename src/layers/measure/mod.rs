@@ -223,3 +223,6 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
