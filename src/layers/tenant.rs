@@ -145,7 +145,8 @@ fn pool_room(pool: &Pool, tenant: &TenantRef) -> Result<(), TenantError> {
         .filter(|rate| *rate > 0.0)
         .and_then(|rate| Duration::try_from_secs_f64(state.queue.tokens.as_f64() / rate).ok())
         .unwrap_or(Duration::from_secs(1));
-    let bound = if state.queue.requests >= limits.max_requests {
+    // Where nothing may wait, what does not have to is still let in.
+    let bound = if limits.max_requests > 0 && state.queue.requests >= limits.max_requests {
         Some(QueueBound::Requests)
     } else {
         (state.queue.tokens >= limits.max_tokens).then_some(QueueBound::Tokens)
@@ -159,7 +160,7 @@ fn pool_room(pool: &Pool, tenant: &TenantRef) -> Result<(), TenantError> {
         .find(|seen| seen.tenant == tenant.id)
         .map_or(0, |seen| seen.waiting);
     match tenant.tenant.limits.max_waiting {
-        // A limit of zero waiters still lets in what does not have to wait.
+        // As above, for a limit of zero waiters.
         Some(limit) if limit > 0 && waiting >= limit => Err(TenantError::WaitingPlacesFull {
             waiting,
             limit,

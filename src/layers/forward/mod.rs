@@ -81,7 +81,7 @@ impl<C: Connector> Forward<C> {
             Sent::Answered(answer) => answer,
             failed => {
                 // First: whoever is admitted next must find the memory free.
-                drop(lease);
+                lease.fail();
                 return Err(undelivered(failed, measured, &seat));
             }
         };
