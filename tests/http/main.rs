@@ -1,0 +1,12 @@
+//! The gateway over real sockets: every answer, every way to leave, every way
+//! an engine fails. Long timers run in memory on a paused clock (`timers`).
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod answers;
+mod refusals;
+mod room;
+mod tenants;
