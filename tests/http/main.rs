@@ -7,6 +7,11 @@
 mod support;
 
 mod answers;
+mod crowd;
+mod leaving;
+mod loss;
 mod refusals;
 mod room;
+mod slow;
 mod tenants;
+mod tiers;

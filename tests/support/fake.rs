@@ -327,9 +327,10 @@ impl FakeSpec {
 // === impl Call ===
 
 impl<I: Io> Call<I> {
-    /// The body as JSON.
+    /// The body as JSON, with or without a byte order mark, as engines read it.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
+        let body = self.body.strip_prefix("\u{feff}".as_bytes());
+        serde_json::from_slice(body.unwrap_or(&self.body)).unwrap()
     }
 
     fn check(&self) {
@@ -364,10 +365,9 @@ impl<I: Io> Call<I> {
         self.wire.send(bytes).await.unwrap();
     }
 
-    /// Sends `event` again and again until the other side takes no more at once
-    /// or for ever; returns how many bytes it took.
-    pub(crate) async fn some(&mut self, bytes: &[u8]) -> usize {
-        self.wire.send_some(bytes).await.unwrap()
+    /// Sends what of `bytes` is taken at once; returns how much that was.
+    pub(crate) async fn try_some(&mut self, bytes: &[u8]) -> usize {
+        self.wire.send_some(bytes).await
     }
 
     /// Begins a stream.
@@ -377,7 +377,7 @@ impl<I: Io> Call<I> {
         self.say(head).await;
     }
 
-    /// A piece of a stream, one chunk.
+    /// A piece of a stream, one chunk; not empty, which would end the stream.
     pub(crate) async fn chunk(&mut self, payload: &[u8]) {
         let mut bytes = format!("{:x}\r\n", payload.len()).into_bytes();
         bytes.extend_from_slice(payload);

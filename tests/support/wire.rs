@@ -1,7 +1,10 @@
 //! HTTP/1.1 as bytes: enough to read what the other side sent, and to see how
 //! its connection ended.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
@@ -94,9 +97,13 @@ impl<I: Io> Wire<I> {
         self.io.flush().await
     }
 
-    /// Sends some of `bytes`, as much as the transport takes at once.
-    pub(crate) async fn send_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.io.write(bytes).await
+    /// Sends what of `bytes` the transport takes at once; returns how much.
+    pub(crate) async fn send_some(&mut self, bytes: &[u8]) -> usize {
+        let once = poll_fn(|cx| match Pin::new(&mut self.io).poll_write(cx, bytes) {
+            Poll::Ready(taken) => Poll::Ready(taken.unwrap()),
+            Poll::Pending => Poll::Ready(0),
+        });
+        once.await
     }
 
     /// Waits for one more read; says how the connection ended where it did.
@@ -173,6 +180,11 @@ impl<I: Io> Wire<I> {
                 return (std::mem::take(&mut self.buffer), ending);
             }
         }
+    }
+
+    /// Says that nothing more will be sent, and stays.
+    pub(crate) async fn shut(&mut self) {
+        self.io.shutdown().await.unwrap();
     }
 
     /// Closes with a reset.

@@ -1,0 +1,134 @@
+//! Many at once on little memory: simulated engines that panic rather than
+//! preempt, on every way an answer can take.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use tokio::task::JoinSet;
+
+use crate::support::client::{Ask, Client};
+use crate::support::engine::Engine;
+use crate::support::setup::Setup;
+use crate::support::stand::Stand;
+
+/// What a member of the crowd saw.
+struct Seen {
+    tier: String,
+    queued_ms: u64,
+}
+
+/// Request number `at`: prompts of 1 to 300 tokens, outputs of 1 to 120.
+fn request(at: usize) -> (Ask, usize, usize) {
+    let (prompt, output) = (1 + at * 37 % 300, 1 + at * 53 % 120);
+    let stream = ["", r#","stream":true"#][at % 2];
+    let rest = format!(r#","max_tokens":{output},"ignore_eos":true{stream}"#);
+    (Ask::tokens(prompt, &rest), prompt, output)
+}
+
+async fn ask(addr: SocketAddr, at: usize) -> Seen {
+    let (ask, prompt, output) = request(at);
+    let reply = Client::with(addr, &ask).await.reply().await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let counted = format!("{prompt};exact");
+    assert_eq!(
+        reply.header("x-tidegate-prompt-tokens"),
+        Some(counted.as_str())
+    );
+    let text = reply.text();
+    if at % 2 == 1 {
+        assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+        assert!(!text.contains("\"usage\":{"), "{text}");
+    } else {
+        let usage = &reply.json()["usage"];
+        let used = (
+            usage["prompt_tokens"].as_u64(),
+            usage["completion_tokens"].as_u64(),
+        );
+        let expected = (prompt.try_into().ok(), output.try_into().ok());
+        assert_eq!(used, expected);
+    }
+    Seen {
+        tier: reply.header("x-tidegate-tier").unwrap().to_owned(),
+        queued_ms: reply
+            .header("x-tidegate-queue-ms")
+            .unwrap()
+            .parse()
+            .unwrap(),
+    }
+}
+
+/// All of them at once; each is answered.
+async fn crowd(addr: SocketAddr, size: usize) -> Vec<Seen> {
+    let mut asking: JoinSet<_> = (0..size).map(|at| ask(addr, at)).collect();
+    let mut seen = Vec::new();
+    while let Some(one) = asking.join_next().await {
+        seen.push(one.unwrap());
+    }
+    seen
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_hundred_at_once_never_pass_a_small_pool_and_are_all_answered() {
+    let engine = Engine::start(64, 1024);
+    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let seen = crowd(stand.addr(), 500).await;
+    assert_eq!(seen.len(), 500);
+    assert!(seen.iter().any(|one| one.queued_ms > 0));
+    let totals = stand.settle().await;
+    let expected = [("received", 500), ("admitted", 500), ("finished", 500)];
+    for (total, count) in expected {
+        assert_eq!(totals[total], count, "{totals}");
+    }
+    let used: usize = (0..500).map(|at| request(at).1 + request(at).2).sum();
+    assert_eq!(stand.pool().await["tenants"][0]["served_tokens"], used);
+    assert_eq!(engine.bodies().len(), 500);
+    engine.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_before_two_tiers_overflows_neither() {
+    let (small, large) = (Engine::start(48, 768), Engine::start(160, 2560));
+    let setup = Setup::tiny(&[small.tier("standard"), large.tier("large")]);
+    let stand = Stand::start(&setup).await;
+    let seen = crowd(stand.addr(), 300).await;
+    let mut tiers = BTreeMap::new();
+    for one in seen {
+        *tiers.entry(one.tier).or_insert(0) += 1;
+    }
+    assert_eq!(tiers.values().sum::<usize>(), 300);
+    assert!(tiers.values().all(|count| *count >= 50), "{tiers:?}");
+    assert_eq!(small.bodies().len(), tiers["standard"]);
+    assert_eq!(large.bodies().len(), tiers["large"]);
+    assert_eq!(stand.settle().await["finished"], 300);
+    small.check().await;
+    large.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_half_leaves_ends_at_zero() {
+    let engine = Engine::start(64, 1024);
+    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    // Nothing ends while they come, so that those who leave do so from the
+    // queue, from the engine's own line and from its batch.
+    engine.server().hold();
+    let mut staying = Vec::new();
+    let mut leaving = Vec::new();
+    for at in 0..200 {
+        let client = stand.send(&request(at).0).await;
+        [&mut staying, &mut leaving][usize::from(at % 4 < 2)].push(client);
+    }
+    stand.until(|pool| pool["totals"]["received"] == 200).await;
+    drop(leaving);
+    stand
+        .until(|pool| {
+            let total = |key: &str| pool["totals"][key].as_u64().unwrap();
+            total("left") + total("cancelled") == 100
+        })
+        .await;
+    engine.server().release();
+    for client in &mut staying {
+        assert_eq!(client.reply().await.status, 200);
+    }
+    assert_eq!(stand.settle().await["finished"], 100);
+    engine.check().await;
+}
