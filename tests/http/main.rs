@@ -7,7 +7,10 @@
 mod support;
 
 mod answers;
+mod connection;
 mod crowd;
+mod drain;
+mod http2;
 mod leaving;
 mod loss;
 mod refusals;
@@ -15,3 +18,4 @@ mod room;
 mod slow;
 mod tenants;
 mod tiers;
+mod timers;

@@ -404,7 +404,9 @@ impl<I: Io> Call<I> {
         self.answer(200, "application/json", body.as_bytes()).await;
     }
 
-    fn hand_back(self) {
+    /// The answer is complete: the connection waits for the next request.
+    pub(crate) fn hand_back(mut self) {
+        self.give_back();
         let (back, wire) = (self.back, self.wire);
         // An engine that died meanwhile has no use for it.
         drop(back.send(wire));

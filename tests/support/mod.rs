@@ -7,6 +7,8 @@
 pub(crate) mod client;
 pub(crate) mod engine;
 pub(crate) mod fake;
+pub(crate) mod h2;
+pub(crate) mod memory;
 pub(crate) mod refusal;
 pub(crate) mod setup;
 pub(crate) mod stand;
