@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use crate::config::Model;
-use crate::layers::pool::Pool;
+use crate::config::{Model, TokenizerChoice};
+use crate::layers::pool::{CountingPlace, Pool};
 use crate::tokenize::{CounterSpec, ModelCounter, Source};
 
 use super::counters::load_counter;
@@ -24,10 +24,13 @@ pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
 /// Loads the counter of `model` and puts it into `pool`.
 pub(super) async fn load_into(pool: Arc<Pool>, model: Model) {
     let name = model.name.clone();
+    let has_tokenizer = model.tokenizer != TokenizerChoice::Estimate;
     match tokio::task::spawn_blocking(move || load_counter(&model)).await {
         Ok(Ok(counter)) => {
-            if let Some(problem) = counter.template_problem() {
-                tracing::info!(model = %name, problem, "chats of this model are not rendered here");
+            // Where the engine counts, or nobody does, no template is expected.
+            let expected = pool.counting().place == CountingPlace::Here && has_tokenizer;
+            if let (Some(problem), true) = (counter.template_problem(), expected) {
+                tracing::warn!(model = %name, problem, "chats of this model are estimated");
             }
             pool.use_counter(Arc::new(counter));
         }
