@@ -108,7 +108,11 @@ impl Gate {
                 let sooner = inner.is_due_sooner(now);
                 drop(inner);
                 self.shared.wake_driver(sooner);
-                Submission::Waiting(Ticket::new(self.clone(), ticket, outcome))
+                let predicted = match decision {
+                    Decision::Wait { predicted, .. } => predicted,
+                    Decision::Admit(_) | Decision::Reject(_) => None,
+                };
+                Submission::Waiting(Ticket::new(self.clone(), ticket, outcome, predicted))
             }
         }
     }

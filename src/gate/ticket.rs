@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -18,6 +19,7 @@ pub struct Ticket {
     gate: Gate,
     id: TicketId,
     outcome: oneshot::Receiver<Outcome>,
+    predicted: Option<Duration>,
     answered: Answered,
 }
 
@@ -30,13 +32,24 @@ enum Answered {
 // === impl Ticket ===
 
 impl Ticket {
-    pub(super) fn new(gate: Gate, id: TicketId, outcome: oneshot::Receiver<Outcome>) -> Self {
+    pub(super) fn new(
+        gate: Gate,
+        id: TicketId,
+        outcome: oneshot::Receiver<Outcome>,
+        predicted: Option<Duration>,
+    ) -> Self {
         Self {
             gate,
             id,
             outcome,
+            predicted,
             answered: Answered::NotYet,
         }
+    }
+
+    /// The wait predicted when it joined the line, where that could be told.
+    pub const fn predicted_wait(&self) -> Option<Duration> {
+        self.predicted
     }
 }
 

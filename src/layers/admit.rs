@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 use http::Response;
 use tower::{Layer, Service};
 
+use crate::core::reject::Reject;
 use crate::gate::{Lease, Submission};
 
 use super::BoxFuture;
 use super::error::{ForwardError, Refusal};
-use super::steps::{Leased, Measured};
+use super::steps::{Leased, Letter, Measured};
 
 /// Adds [`Admit`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,7 +38,13 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
     let letter = &measured.letter;
     let lease = match letter.pool.gate().submit(measured.demand.clone()) {
         Submission::Admitted(lease) => lease,
-        Submission::Waiting(ticket) => ticket.await?,
+        Submission::Waiting(ticket) => {
+            let predicted = ticket.predicted_wait();
+            letter
+                .trail
+                .note(|facts| facts.record.predicted_wait_ms = predicted);
+            ticket.await.map_err(|reject| expired(letter, reject))?
+        }
         Submission::Rejected(reject) => return Err(reject.into()),
     };
     let grant = lease.grant();
@@ -49,6 +56,16 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
         record.tier = Some(grant.tier);
     });
     Ok(lease)
+}
+
+/// Notes how long a request has waited in vain.
+fn expired(letter: &Letter, reject: Reject) -> Reject {
+    if let Reject::QueueTimeout { waited, .. } = reject {
+        letter
+            .trail
+            .note(|facts| facts.record.queue_ms = Some(waited));
+    }
+    reject
 }
 
 // === impl AdmitLayer ===
@@ -95,5 +112,70 @@ where
                     Undelivered::Untouched(_) => ForwardError::Failed.into(),
                 })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layers::fixture::Fixture;
+    use crate::layers::reason::Reason;
+    use tokio_test::{assert_pending, assert_ready, task};
+
+    const FILLS: &str =
+        r#"{"messages":[{"role":"user","content":"hi"}],"max_tokens":900,"stream":true}"#;
+
+    type Answered = Result<Response<u64>, Undelivered>;
+
+    /// Answers with the blocks that were granted.
+    async fn answer(leased: Leased) -> Answered {
+        Ok(Response::new(leased.lease.grant().blocks.get()))
+    }
+
+    async fn untouched(leased: Leased) -> Answered {
+        Err(Undelivered::Untouched(Box::new(leased.measured)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_is_woken_with_its_lease_when_room_comes() {
+        let fixture = Fixture::new();
+        let first = fixture.measured(FILLS).await;
+        let held = fixture.lease(&first);
+        let mut admit = AdmitLayer.layer(tower::service_fn(answer));
+        let mut waiting = task::spawn(admit.call(fixture.measured(FILLS).await));
+        assert_pending!(waiting.poll());
+        assert_eq!(fixture.state().queue.requests, 1);
+        drop(held);
+        assert!(waiting.is_woken());
+        let answer = assert_ready!(waiting.poll()).ok().unwrap();
+        assert_eq!(*answer.body(), 58);
+        drop(waiting);
+        assert!(fixture.state().is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_that_is_dropped_leaves_the_line() {
+        let fixture = Fixture::new();
+        let first = fixture.measured(FILLS).await;
+        let held = fixture.lease(&first);
+        let mut admit = AdmitLayer.layer(tower::service_fn(answer));
+        let mut waiting = task::spawn(admit.call(fixture.measured(FILLS).await));
+        assert_pending!(waiting.poll());
+        drop(waiting);
+        let state = fixture.state();
+        assert_eq!((state.queue.requests, state.totals.left), (0, 1));
+        drop(held);
+        assert!(fixture.state().is_idle());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_nobody_takes_is_tried_twice_and_no_more() {
+        let fixture = Fixture::new();
+        let mut admit = AdmitLayer.layer(tower::service_fn(untouched));
+        let refused = admit.call(fixture.measured(FILLS).await).await.err();
+        let reason = refused.map(|refusal| refusal.reason());
+        assert_eq!(reason, Some(Reason::UpstreamFailed));
+        assert_eq!(fixture.state().totals.admitted, 2);
+        assert!(fixture.state().is_idle());
     }
 }
