@@ -4,8 +4,8 @@
 //! lets the client's credentials or its choice of a rank through.
 
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName};
 
@@ -13,6 +13,8 @@ use super::Endpoint;
 use crate::upstream::capacity::RANK_HEADER;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+/// Where some client libraries put their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Headers of one connection, whoever sends them.
@@ -51,6 +53,8 @@ pub(super) fn towards(endpoint: &Endpoint, headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
     for name in [
         AUTHORIZATION,
+        API_KEY,
+        COOKIE,
         CONTENT_LENGTH,
         EXPECT,
         ACCEPT_ENCODING,
