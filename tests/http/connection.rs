@@ -126,6 +126,9 @@ async fn what_two_readers_could_see_as_two_requests_reaches_no_engine() {
     let smuggled = [
         "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\ncontent-length: 5\r\n\r\n",
         "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: +10\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 0x0A\r\n\r\n",
+        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 111111111111111111111111111111\r\n\r\n",
         "POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked, x\r\n\r\n",
         "POST /v1/completions HTTP/1.1\r\nhost : x\r\n\r\n",
     ];

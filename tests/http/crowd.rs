@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use tidegate::sim_server::Kill;
 use tokio::task::JoinSet;
 
 use crate::support::client::{Ask, Client};
-use crate::support::engine::Engine;
+use crate::support::engine::{Engine, spec};
 use crate::support::setup::Setup;
 use crate::support::stand::Stand;
+use crate::support::wire::Ending;
 
 /// What a member of the crowd saw.
 struct Seen {
@@ -130,5 +132,88 @@ async fn a_crowd_that_half_leaves_ends_at_zero() {
         assert_eq!(client.reply().await.status, 200);
     }
     assert_eq!(stand.settle().await["finished"], 100);
+    engine.check().await;
+}
+
+/// One of a crowd whose engines die: whatever it gets, it gets an answer.
+async fn survive(addr: SocketAddr, at: usize) -> u16 {
+    let mut client = Client::with(addr, &request(at).0).await;
+    let head = client.0.head().await.unwrap();
+    let (body, ending) = client.0.body(&head).await;
+    let body = String::from_utf8(body).unwrap();
+    let status = head.second_word().parse().unwrap();
+    if ending != Ending::Whole {
+        // Cut: a stream says why, a plain answer is visibly short.
+        assert!(at.is_multiple_of(2) || body.contains("upstream_failed"), "{body}");
+        assert!(!body.contains("[DONE]"), "{body}");
+        return 0;
+    }
+    assert!([200, 500, 502, 503].contains(&status), "{head:?} {body}");
+    status
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn engines_that_die_and_return_under_a_crowd_leave_the_books_right() {
+    let (a, b) = (Engine::start(64, 1024), Engine::start(96, 1024));
+    let setup = Setup::tiny(&[a.named("a"), b.named("b")]);
+    let stand = Stand::start(&setup).await;
+    let addr = stand.addr();
+    let mut ends = BTreeMap::new();
+    for (round, how) in [Kill::Reset, Kill::InBand, Kill::EngineOnly]
+        .into_iter()
+        .enumerate()
+    {
+        let asks = round * 60..(round + 1) * 60;
+        // It stands still, so that it surely dies with work in hand.
+        a.server().hold();
+        let mut asking: JoinSet<_> = asks.map(|at| survive(addr, at)).collect();
+        a.server()
+            .wait_until(|now| now.running + now.waiting >= 2)
+            .await;
+        a.server().kill(how);
+        while let Some(end) = asking.join_next().await {
+            *ends.entry(end.unwrap()).or_insert(0) += 1;
+        }
+        // Fewer blocks than before: it must be read anew.
+        a.server()
+            .restart(spec(48 - u64::try_from(round).unwrap(), 1024))
+            .unwrap();
+        let blocks = 48 - round;
+        stand
+            .until(|pool| {
+                let mut backends = pool["backends"].as_array().unwrap().iter();
+                let a = backends.find(|backend| backend["name"] == "a").unwrap();
+                a["state"] == "up" && a["capacity"]["blocks"] == blocks
+            })
+            .await;
+    }
+    assert!(ends[&200] >= 60, "{ends:?}");
+    assert!(ends.len() > 1, "nobody was hit: {ends:?}");
+    stand.settle().await;
+    assert_eq!(crowd(addr, 60).await.len(), 60);
+    stand.settle().await;
+    a.check().await;
+    b.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leaving_at_the_very_end_is_booked_once() {
+    let engine = Engine::start(64, 1024);
+    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let rounds = 300;
+    for at in 0..rounds {
+        let ask = Ask::tokens(10, r#","max_tokens":3,"stream":true,"ignore_eos":true"#);
+        let mut client = stand.send(&ask).await;
+        client.stream().await;
+        for _ in 0..at % 4 {
+            if client.0.chunk().await == Ok(None) {
+                break;
+            }
+        }
+        drop(client);
+    }
+    let totals = stand.settle().await;
+    let ends = ["finished", "cancelled"].map(|end| totals[end].as_u64().unwrap());
+    assert_eq!(ends[0] + ends[1], rounds, "{totals}");
     engine.check().await;
 }

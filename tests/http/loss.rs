@@ -324,3 +324,31 @@ async fn a_stream_that_is_silent_ends_when_the_probe_finds_its_engine_gone() {
     assert_eq!(stand.settle().await["failed"], 1);
     fake.check();
 }
+
+#[tokio::test]
+async fn what_clients_do_wrong_neither_ejects_an_engine_nor_saves_a_sick_one() {
+    let (stand, fake) = gateway().await;
+    let statuses = [400, 404, 413, 422];
+    for at in 0..100 {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        let call = fake.call().await;
+        call.answer(statuses[at % 4], "application/json", b"{}")
+            .await;
+        assert_eq!(client.reply().await.status, statuses[at % 4]);
+    }
+    assert_eq!(stand.pool().await["backends"][0]["state"], "up");
+    for at in 0..9 {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        let status = [500, 400][at % 2];
+        fake.call()
+            .await
+            .answer(status, "application/json", b"{}")
+            .await;
+        assert_eq!(client.reply().await.status, status);
+    }
+    stand
+        .until(|pool| pool["backends"][0]["state"] == "down")
+        .await;
+    assert_eq!(stand.settle().await["failed"], 5);
+    fake.check();
+}

@@ -241,6 +241,51 @@ async fn headers_that_do_not_come_are_400_and_silence_is_closed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_waiter_that_leaves_lets_those_it_held_up_in_at_once() {
+    let mut memory = Memory::new(|s| s.set("queue.max_bypass", "\"10s\"")).await;
+    let mut running = memory.send(&Ask::tokens(300, r#","max_tokens":100"#)).await;
+    let call = memory.call().await;
+    let head = memory.send(&Ask::tokens(500, FILLING)).await;
+    memory.until_waiting(1).await;
+    // From here on blocks are kept for the head, and what would fit waits.
+    sleep(Duration::from_secs(11)).await;
+    let mut follower = memory.send(&Ask::tokens(100, r#","max_tokens":100"#)).await;
+    memory.until_waiting(2).await;
+    let began = Instant::now();
+    drop(head);
+    memory.call().await.ok("{}").await;
+    assert_eq!(follower.reply().await.status, 200);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    call.ok("{}").await;
+    assert_eq!(running.reply().await.status, 200);
+    assert_eq!(memory.settle().await.totals.left, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_and_prefill_have_budgets_of_their_own() {
+    let limits = |s: Setup| {
+        s.set("queue.max_wait", "\"30s\"")
+            .set("upstream.first_byte_timeout", "\"60s\"")
+            .set("upstream.request_timeout", "\"70s\"")
+    };
+    let mut memory = Memory::new(limits).await;
+    let mut first = memory.send(&Ask::tokens(500, FILLING)).await;
+    let call = memory.call().await;
+    let mut second = memory.send(&Ask::tokens(500, FILLING)).await;
+    memory.until_waiting(1).await;
+    sleep(Duration::from_secs(25)).await;
+    call.ok("{}").await;
+    assert_eq!(first.reply().await.status, 200);
+    let call = memory.call().await;
+    sleep(Duration::from_secs(50)).await;
+    call.ok("{}").await;
+    let reply = second.reply().await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.header("x-tidegate-queue-ms"), Some("25000"));
+    memory.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_long_request_that_was_passed_long_enough_gets_its_blocks() {
     let mut memory = Memory::new(|s| s.set("queue.max_bypass", "\"10s\"")).await;
     let small = Ask::tokens(200, r#","max_tokens":100"#);

@@ -9,19 +9,24 @@ use tidegate::sim_server::{SimServer, SimServerSpec};
 /// A simulated engine that panics rather than preempt.
 pub(crate) struct Engine(SimServer);
 
+/// An engine of `blocks` usable blocks.
+pub(crate) fn spec(blocks: u64, max_model_len: u64) -> EngineSpec {
+    EngineSpec {
+        blocks: Blocks::new(blocks + 1),
+        block_size: BlockSize::new(16).unwrap(),
+        max_model_len: Tokens::new(max_model_len),
+        step: StepTime::constant(Duration::from_micros(100)),
+        on_overflow: OnOverflow::Panic,
+        ..EngineSpec::with_pool(Tokens::new(blocks * 16))
+    }
+}
+
 impl Engine {
     /// `blocks` usable blocks of 16 tokens for `tiny`, a tenth of a millisecond
     /// a step.
     pub(crate) fn start(blocks: u64, max_model_len: u64) -> Self {
-        let engine = EngineSpec {
-            blocks: Blocks::new(blocks + 1),
-            block_size: BlockSize::new(16).unwrap(),
-            max_model_len: Tokens::new(max_model_len),
-            step: StepTime::constant(Duration::from_micros(100)),
-            on_overflow: OnOverflow::Panic,
-            ..EngineSpec::with_pool(Tokens::new(blocks * 16))
-        };
-        Self(SimServer::start(SimServerSpec::new("tiny", engine)).unwrap())
+        let spec = SimServerSpec::new("tiny", spec(blocks, max_model_len));
+        Self(SimServer::start(spec).unwrap())
     }
 
     pub(crate) fn server(&self) -> &SimServer {

@@ -103,6 +103,11 @@ impl Fake {
 }
 
 impl Engine {
+    /// As the backend `name`.
+    pub(crate) fn named(&self, name: &str) -> String {
+        backend(name, &self.server().url(), "")
+    }
+
     /// As a backend of this tier, which is also its name.
     pub(crate) fn tier(&self, tier: &str) -> String {
         backend(tier, &self.server().url(), &format!("tier = \"{tier}\""))

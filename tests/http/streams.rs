@@ -1,0 +1,172 @@
+//! Streams that are legal and odd: they pass byte for byte, and what the engine
+//! used is read from them all the same.
+
+use crate::support::client::Ask;
+use crate::support::fake::{Fake, FakeSpec};
+use crate::support::setup::Setup;
+use crate::support::stand::Stand;
+use crate::support::wire::Ending;
+
+const ASKED: &str = r#","stream":true,"stream_options":{"include_usage":true}"#;
+const USAGE: &str = "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":10,\"total_tokens\":57,\"completion_tokens\":47}}\n\n";
+const DONE: &str = "data: [DONE]\n\n";
+
+async fn gateway() -> (Stand, Fake) {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    (stand, fake)
+}
+
+/// Tokens served so far, by the engine's own account.
+async fn served(stand: &Stand) -> u64 {
+    stand.settle().await;
+    let tenant = &stand.pool().await["tenants"][0];
+    tenant["served_tokens"].as_u64().unwrap()
+}
+
+/// Sends `all` in pieces of `size`, and checks what the client gets.
+async fn passes(both: &(Stand, Fake), all: &[u8], size: usize) {
+    let mut client = both.0.send(&Ask::chat(ASKED)).await;
+    let mut call = both.1.call().await;
+    call.stream().await;
+    let head = client.stream().await;
+    let say = async {
+        for piece in all.chunks(size) {
+            call.chunk(piece).await;
+        }
+        call.end().await;
+    };
+    let ((), (body, ending)) = tokio::join!(say, client.0.body(&head));
+    assert_eq!(ending, Ending::Whole);
+    assert!(body == all, "{} bytes of {}", body.len(), all.len());
+}
+
+#[tokio::test]
+async fn only_cr_and_lf_end_a_line() {
+    let both = gateway().await;
+    let odd = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\u{2028}b\u{2029}c\u{85}d\u{b}e\u{c}f\"}}]}\n\n";
+    let cr = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"cr\"}}]}\r\r";
+    let all = [odd, cr, USAGE, DONE].concat();
+    passes(&both, all.as_bytes(), 1).await;
+    passes(&both, all.as_bytes(), all.len()).await;
+    assert_eq!(served(&both.0).await, 2 * 57);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn fields_nobody_knows_and_numbers_as_written_pass() {
+    let both = gateway().await;
+    let odd = "data: {\"z\":1.0,\"choices\":[{\"index\":0,\"delta\":{\"reasoning_content\":\"\\u00e9\",\"x\":{\"y\":[1e-7,-0.0]}},\"logprobs\":null,\"token_ids\":[1,2]}],\"a\":{}}\n\n";
+    let all = [
+        ": ping\n\n",
+        "event: x\nid: 5\n",
+        odd,
+        "data\n\n",
+        USAGE,
+        DONE,
+    ]
+    .concat();
+    passes(&both, all.as_bytes(), 3).await;
+    assert_eq!(served(&both.0).await, 57);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn an_event_of_any_size_passes_and_the_usage_after_it_is_read() {
+    let both = gateway().await;
+    let sizes = [65_535, 65_536, 1 << 20, 8 << 20];
+    for size in sizes {
+        let text = "y".repeat(size);
+        let big = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\n");
+        let all = [&big, USAGE, DONE].concat();
+        passes(&both, all.as_bytes(), 16 * 1024).await;
+    }
+    assert_eq!(served(&both.0).await, 4 * 57);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn usage_in_every_event_is_replaced_and_not_summed() {
+    let both = gateway().await;
+    let event = |tokens: u32| {
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"x\"}}}}],\"usage\":{{\"prompt_tokens\":10,\"total_tokens\":{},\"completion_tokens\":{tokens}}}}}\n\n",
+            10 + tokens
+        )
+    };
+    let events: String = (1..=47).map(event).collect();
+    passes(&both, [&events, USAGE, DONE].concat().as_bytes(), 100).await;
+    assert_eq!(served(&both.0).await, 57);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn without_usage_the_prompt_and_the_events_seen_are_charged() {
+    let both = gateway().await;
+    let event = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+    passes(&both, [&event.repeat(5), DONE].concat().as_bytes(), 50).await;
+    assert_eq!(served(&both.0).await, 15);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn a_connection_with_bytes_after_the_answer_is_not_used_again() {
+    let (stand, fake) = gateway().await;
+    for _ in 0..3 {
+        let mut client = stand.send(&Ask::chat(ASKED)).await;
+        let mut call = fake.call().await;
+        call.stream().await;
+        let head = client.stream().await;
+        call.chunk(DONE.as_bytes()).await;
+        call.say(b"0\r\n\r\n\r\nHTTP/1.1 200 OK\r\n").await;
+        let (body, ending) = client.0.body(&head).await;
+        assert_eq!((body, ending), (DONE.into(), Ending::Whole));
+        call.gone().await;
+    }
+    assert_eq!(stand.settle().await["finished"], 3);
+    fake.check();
+}
+
+#[tokio::test]
+async fn an_answer_to_a_stream_that_is_none_keeps_its_length() {
+    let (stand, fake) = gateway().await;
+    let bodies = [
+        (
+            400,
+            r#"{"object":"error","message":"old","type":"BadRequestError","code":400}"#,
+        ),
+        (422, r#"{"detail":[{"loc":["body"],"msg":"odd"}]}"#),
+        (
+            200,
+            r#"{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":0}}"#,
+        ),
+    ];
+    for (status, body) in bodies {
+        let mut client = stand.send(&Ask::chat(r#","stream":true"#)).await;
+        fake.call()
+            .await
+            .answer(status, "application/json", body.as_bytes())
+            .await;
+        let reply = client.reply().await;
+        assert_eq!((reply.status, reply.text()), (status, body));
+        let length = body.len().to_string();
+        assert_eq!(reply.header("content-length"), Some(length.as_str()));
+    }
+    assert_eq!(stand.settle().await["finished"], 3);
+    fake.check();
+}
+
+#[tokio::test]
+async fn an_engines_page_of_html_is_relayed_as_the_failure_it_is() {
+    let (stand, fake) = gateway().await;
+    let page = "<html>502 Bad Gateway</html>";
+    let mut client = stand.send(&Ask::chat("")).await;
+    fake.call()
+        .await
+        .answer(502, "text/html", page.as_bytes())
+        .await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.text()), (502, page));
+    assert_eq!(stand.settle().await["failed"], 1);
+    fake.check();
+}
