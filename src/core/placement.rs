@@ -239,24 +239,21 @@ impl Fleet<'_> {
         home: Tier,
         output: OutputLimit,
     ) -> Option<Placement> {
-        let tiers =
-            std::iter::once(home).chain(Tier::ALL.into_iter().filter(move |&tier| tier != home));
-        tiers
-            .filter(|&tier| self.tier_is_open(asked, home, tier))
-            .find_map(|tier| {
-                let backends = self
-                    .backends
-                    .iter()
-                    .filter(|b| b.tier == tier && self.is_usable(b, asked));
-                let fits = backends.filter_map(|backend| {
-                    let placement = self.fits(backend, asked, output)?;
-                    let lending = tier > home;
-                    (!lending || self.keeps_reserve(backend, placement.blocks))
-                        .then_some((backend, placement))
-                });
-                fits.min_by_key(|(backend, placement)| self.load_after(backend, placement))
-                    .map(|(_, p)| p)
+        let others = Tier::ALL.into_iter().filter(move |&tier| tier != home);
+        let tiers = std::iter::once(home).chain(others);
+        let mut open = tiers.filter(|&tier| self.tier_is_open(asked, home, tier));
+        open.find_map(|tier| {
+            let in_tier =
+                |backend: &&Backend| backend.tier == tier && self.is_usable(backend, asked);
+            let mut backends: Vec<&Backend> = self.backends.iter().filter(in_tier).collect();
+            // Emptiest first: a fit is the costly question, so the first answer counts.
+            backends.sort_by_cached_key(|backend| self.load_with(backend, asked.shape));
+            backends.into_iter().find_map(|backend| {
+                let placement = self.fits(backend, asked, output)?;
+                let lending = tier > home;
+                (!lending || self.keeps_reserve(backend, placement.blocks)).then_some(placement)
             })
+        })
     }
 
     fn is_usable(&self, backend: &Backend, asked: Asked<'_>) -> bool {
@@ -315,22 +312,17 @@ impl Fleet<'_> {
         used + reserve <= capacity.blocks
     }
 
-    /// Ordering key: healthy before degraded, then emptiest after admission,
-    /// then fewest sequences, then slot. Load is in per mille of the pool.
-    fn load_after(&self, backend: &Backend, placement: &Placement) -> (bool, u64, u64, u32) {
-        let capacity = backend
-            .capacity
-            .as_ref()
-            .expect("only backends of known capacity fit");
+    /// Ordering key: healthy before degraded, then emptiest with the prompt on
+    /// it, then fewest sequences, then slot. Load is in per mille of the pool.
+    fn load_with(&self, backend: &Backend, shape: &Shape) -> (bool, u64, u64, u32) {
         let account = self.ledger.account(backend.id);
-        let used = account.held() + backend.foreign(self.now, self.observed_for) + placement.blocks;
-        let load = used.get().saturating_mul(1000) / capacity.blocks.get().max(1);
-        (
-            backend.health == Health::Degraded,
-            load,
-            account.sequences(),
-            backend.id.slot,
-        )
+        let load = backend.capacity.as_ref().map_or(u64::MAX, |capacity| {
+            let prompt = shape.blocks(Tokens::ZERO, capacity);
+            let used = account.held() + backend.foreign(self.now, self.observed_for) + prompt;
+            used.get().saturating_mul(1000) / capacity.blocks.get().max(1)
+        });
+        let degraded = backend.health == Health::Degraded;
+        (degraded, load, account.sequences(), backend.id.slot)
     }
 
     /// What `asked` would take on `backend`, if that stays within its limits.

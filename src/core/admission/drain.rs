@@ -76,25 +76,32 @@ impl Failures {
         self.0.clear();
     }
 
+    /// Keeps the smallest: what a newcomer covers goes, and of too many the largest.
     fn record(&mut self, waiter: &Waiter) {
-        if self.0.len() < FAILURES {
-            self.0.extend(Failure::of(waiter));
+        let Some(new) = Failure::of(waiter) else {
+            return;
+        };
+        self.0.retain(|old| !new.covers(old));
+        self.0.push(new);
+        if self.0.len() > FAILURES {
+            let size = |failure: &Failure| failure.prompt.saturating_add(failure.output);
+            let largest = (0..self.0.len()).max_by_key(|&index| size(&self.0[index]));
+            self.0.swap_remove(largest.expect("there are failures"));
         }
     }
 
     /// Whether something smaller of the same kind has failed.
     fn cover(&self, waiter: &Waiter) -> bool {
-        Failure::of(waiter).is_some_and(|asked| {
-            let smaller =
-                |failed: &Failure| failed.prompt <= asked.prompt && failed.output <= asked.output;
-            self.0
-                .iter()
-                .any(|failed| failed.way == asked.way && smaller(failed))
-        })
+        Failure::of(waiter).is_some_and(|asked| self.0.iter().any(|failed| failed.covers(&asked)))
     }
 }
 
 impl Failure {
+    /// Whether `other` asks for at least as much, in the same way.
+    fn covers(&self, other: &Self) -> bool {
+        self.way == other.way && self.prompt <= other.prompt && self.output <= other.output
+    }
+
     /// Requests of several sequences differ in more than their size: no failure
     /// of one says anything of another.
     fn of(waiter: &Waiter) -> Option<Self> {
