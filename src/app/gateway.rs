@@ -21,11 +21,12 @@ use tower::util::BoxCloneSyncService;
 use crate::config::{Config, Server, Upstream};
 use crate::gate::Clock;
 use crate::layers::budget::Budget;
+use crate::layers::door::Door;
 use crate::layers::forward::{AnswerTimes, Forward};
 use crate::layers::ingest::{BodyLimits, IngestLayer};
 use crate::layers::measure::MeasureLayer;
 use crate::layers::pool::Pools;
-use crate::layers::tenant::{Door, Peer, TenantLayer};
+use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
 use crate::layers::{Parts, StackBody, stack};
 use crate::telemetry::Telemetry;
@@ -166,6 +167,12 @@ impl Gateway {
         self.door.close();
     }
 
+    /// Ends what is not answered yet, with `server_shutdown`: as a refusal, or
+    /// as an error event in a stream.
+    pub fn end_requests(&self) {
+        self.door.end();
+    }
+
     /// Whether every model can be served: a backend is usable and its counter is
     /// in place (or known not to come).
     pub fn is_ready(&self) -> bool {
@@ -199,6 +206,7 @@ fn parts<C: Connector>(
         silence: config.upstream.stream_silence_timeout,
         whole: config.upstream.request_timeout,
     };
+    let door = tenant.door.clone();
     Parts {
         telemetry,
         tenant,
@@ -207,7 +215,7 @@ fn parts<C: Connector>(
             threads,
             client: client.clone(),
         },
-        forward: Forward::new(client, times),
+        forward: Forward::new(client, times, door),
     }
 }
 

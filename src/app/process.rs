@@ -32,9 +32,6 @@ pub fn serve(config: Config) -> Result<(), Error> {
 }
 
 async fn run(config: Config) -> Result<(), Error> {
-    for advice in config.advice() {
-        tracing::warn!("{advice}");
-    }
     let mut signals = Signals::new()?;
     let running = start(config).await?;
     tracing::info!(addr = %running.addr(), admin = %running.admin_addr(), "listening");

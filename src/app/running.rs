@@ -24,6 +24,10 @@ use super::listen::listen;
 /// How often [`Running::ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
+/// From the end of the drain timeout to the cut, so that what says why gets
+/// out; a client that reads too slowly for it sees the cut alone.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// A gateway that listens.
 pub struct Running {
     addr: SocketAddr,
@@ -121,19 +125,23 @@ impl Running {
         self.gateway.telemetry()
     }
 
-    /// Stops taking requests and returns when every running one has ended, at
-    /// the latest after the configured drain timeout; what is left then is cut.
-    /// Dropping the future cuts at once.
+    /// Stops taking requests and returns when every running one has ended. What
+    /// is left after the configured drain timeout is told so and cut, a second
+    /// later at most. Dropping the future cuts at once.
     pub async fn shutdown(mut self) {
         self.begin_drain();
-        let finish = async { while self.clients.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.drain_timeout, finish)
-            .await
-            .is_err()
-        {
+        if !self.finished_within(self.drain_timeout).await {
             tracing::warn!(after = ?self.drain_timeout, "drain timeout: running requests are cut");
+            self.gateway.end_requests();
+            self.finished_within(LAST_WORDS).await;
         }
         self.cut().await;
+    }
+
+    /// Waits for the last client; says whether it has left in time.
+    async fn finished_within(&mut self, limit: Duration) -> bool {
+        let finish = async { while self.clients.join_next().await.is_some() {} };
+        tokio::time::timeout(limit, finish).await.is_ok()
     }
 
     /// Takes no new request from now on; running ones go on.

@@ -21,6 +21,7 @@
 pub mod admit;
 pub mod answer;
 pub mod budget;
+pub mod door;
 pub mod error;
 #[cfg(test)]
 pub(crate) mod fixture;

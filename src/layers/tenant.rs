@@ -7,7 +7,6 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use crate::tenants::{TenantRef, Tenants};
 
 use super::BoxFuture;
 use super::budget::Budget;
+use super::door::Door;
 use super::error::{Refusal, TenantError};
 use super::pool::{Pool, Pools};
 use super::steps::{Keyed, Traced};
@@ -31,10 +31,6 @@ use super::steps::{Keyed, Traced};
 /// The address of the client, put into the request by whoever accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
-
-/// Whether new requests are taken.
-#[derive(Clone, Debug, Default)]
-pub struct Door(Arc<AtomicBool>);
 
 /// What the door looks at.
 #[derive(Clone)]
@@ -45,7 +41,7 @@ pub struct TenantLayer {
     pub pools: Arc<ArcSwap<Pools>>,
     /// The budget for request bodies.
     pub budget: Budget,
-    /// Whether new requests are taken.
+    /// Whether requests are taken and answered.
     pub door: Door,
     /// Largest request body, in bytes.
     pub max_body_bytes: u64,
@@ -58,22 +54,6 @@ pub struct TenantLayer {
 pub struct TenantStep<S> {
     inner: S,
     layer: Arc<TenantLayer>,
-}
-
-// === impl Door ===
-
-impl Door {
-    /// Takes no new requests from now on.
-    pub fn close(&self) {
-        // Release pairs with the load below: whoever sees the closed door also
-        // sees what was done before it was closed.
-        self.0.store(true, Ordering::Release);
-    }
-
-    /// Whether the door is closed.
-    pub fn is_closed(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
 }
 
 // === impl TenantLayer ===
@@ -190,7 +170,16 @@ where
         match self.layer.admit(&traced.head) {
             Ok(tenant) => {
                 traced.trail.belongs_to(&tenant);
-                Box::pin(self.inner.call(Keyed { traced, tenant }))
+                let over = self.layer.door.over();
+                let answer = self.inner.call(Keyed { traced, tenant });
+                Box::pin(async move {
+                    tokio::select! {
+                        biased;
+                        answer = answer => answer,
+                        // Whatever it waits for, it is told before it is cut.
+                        () = over => Err(TenantError::Draining.into()),
+                    }
+                })
             }
             Err(error) => Box::pin(std::future::ready(Err(error.into()))),
         }

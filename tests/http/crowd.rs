@@ -144,7 +144,10 @@ async fn survive(addr: SocketAddr, at: usize) -> u16 {
     let status = head.second_word().parse().unwrap();
     if ending != Ending::Whole {
         // Cut: a stream says why, a plain answer is visibly short.
-        assert!(at.is_multiple_of(2) || body.contains("upstream_failed"), "{body}");
+        assert!(
+            at.is_multiple_of(2) || body.contains("upstream_failed"),
+            "{body}"
+        );
         assert!(!body.contains("[DONE]"), "{body}");
         return 0;
     }

@@ -100,21 +100,35 @@ async fn an_http2_connection_ends_after_its_streams_and_takes_none_on_the_way() 
 }
 
 #[tokio::test]
-async fn what_outlasts_the_drain_is_cut_and_its_engine_told() {
+async fn what_outlasts_the_drain_is_told_so_and_cut() {
     let (stand, fake) = gateway(|setup| setup.set("server.drain_timeout", "\"0s\"")).await;
-    let mut running = stand.send(&Ask::tokens(4, STREAM)).await;
+    let mut running = stand.send(&Ask::tokens(400, STREAM)).await;
     let mut call = fake.call().await;
     call.stream().await;
     let head = running.stream().await;
     call.chunk(EVENT).await;
     assert_eq!(running.payload(EVENT.len()).await, EVENT);
+    // One that has no answer yet, and one that waits.
+    let mut silent = stand.send(&Ask::tokens(10, r#","max_tokens":10"#)).await;
+    let unanswered = fake.call().await;
+    let mut waiting = stand.send(&Ask::tokens(500, r#","max_tokens":500"#)).await;
+    stand.until_waiting(1).await;
     let pools = stand.running.pools();
     stand.running.shutdown().await;
-    let (rest, ending) = running.0.body(&head).await;
+    let (told, ending) = running.0.body(&head).await;
     assert_ne!(ending, Ending::Whole);
-    assert!(!String::from_utf8(rest).unwrap().contains("[DONE]"));
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.starts_with("\n\ndata: {\"error\":"), "{told}");
+    assert!(told.contains(r#""code":"server_shutdown""#), "{told}");
+    for client in [&mut silent, &mut waiting] {
+        let reply = client.reply().await;
+        refused(&reply, 503, "server_shutdown", "server_shutdown");
+    }
     call.gone().await;
-    assert!(pools.all()[0].gate().state().is_idle());
+    unanswered.gone().await;
+    let pool = pools.all()[0].gate().state();
+    assert!(pool.is_idle());
+    assert_eq!((pool.totals.cancelled, pool.totals.left), (2, 1));
     fake.check();
 }
 

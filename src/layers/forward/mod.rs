@@ -27,6 +27,7 @@ use crate::upstream::probe::Outcome;
 use super::BoxFuture;
 use super::admit::Undelivered;
 use super::answer::AnswerBody;
+use super::door::Door;
 use super::error::ForwardError;
 use super::observe::REQUEST_ID;
 use super::relay::{Account, AnswerLimits, Kind, Relay};
@@ -52,6 +53,7 @@ pub struct AnswerTimes {
 pub struct Forward<C> {
     client: Client<C>,
     times: AnswerTimes,
+    door: Door,
 }
 
 /// What became of sending.
@@ -67,9 +69,13 @@ enum Sent {
 // === impl Forward ===
 
 impl<C: Connector> Forward<C> {
-    /// Forwards over `client`.
-    pub fn new(client: Client<C>, times: AnswerTimes) -> Self {
-        Self { client, times }
+    /// Forwards over `client`, as long as `door` is not over.
+    pub fn new(client: Client<C>, times: AnswerTimes, door: Door) -> Self {
+        Self {
+            client,
+            times,
+            door,
+        }
     }
 
     async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Incoming>>, Undelivered> {
@@ -91,7 +97,7 @@ impl<C: Connector> Forward<C> {
         if head.status == StatusCode::SERVICE_UNAVAILABLE {
             seat.report(Outcome::Shed);
         }
-        let account = Account::new(&measured, seat);
+        let account = Account::new(&measured, seat, self.door.clone());
         // The body was delivered: its bytes and their share of the budget go.
         drop(measured);
         let relay = Relay::new(body, kind, (lease, limits), account);

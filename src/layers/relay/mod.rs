@@ -27,6 +27,7 @@ use crate::telemetry::{Finish, UpstreamFailure};
 use crate::upstream::probe::Outcome;
 
 use super::BoxFuture;
+use super::door::Door;
 use super::pool::Pool;
 use super::reason::Reason;
 use super::seat::Seat;
@@ -67,6 +68,7 @@ pub struct Account {
     trail: Trail,
     pool: Arc<Pool>,
     seat: Arc<Seat>,
+    door: Door,
     /// Prompt tokens counted.
     prompt: Tokens,
     /// Bytes of text that were counted, where an estimate can learn from them.
@@ -80,7 +82,8 @@ pub struct Relay<U> {
     reader: Reader,
     kind: Kind,
     watchdog: Watchdog,
-    lost: BoxFuture<()>,
+    /// Resolves when nothing more may come, whatever the backend does.
+    trouble: BoxFuture<Break>,
     phase: Phase,
     account: Account,
 }
@@ -105,6 +108,8 @@ enum Phase {
 enum Break {
     Lost,
     TooSlow(Overrun),
+    /// The process ends.
+    Shutdown,
 }
 
 type FramePoll = Poll<Option<Result<Frame<Bytes>, Cut>>>;
@@ -133,7 +138,7 @@ where
             reader,
             kind,
             watchdog: Watchdog::new(limits),
-            lost: account.seat.lost(),
+            trouble: account.trouble(),
             phase: Phase::Flowing,
             account,
         };
@@ -180,8 +185,8 @@ where
 
     /// The backend has nothing to read: is it still there, and in time?
     fn poll_trouble(&mut self, cx: &mut Context<'_>) -> FramePoll {
-        if self.lost.as_mut().poll(cx).is_ready() {
-            self.on_break(Break::Lost);
+        if let Poll::Ready(cause) = self.trouble.as_mut().poll(cx) {
+            self.on_break(cause);
             return self.poll_phase(cx);
         }
         let overrun = ready!(self.watchdog.poll_overrun(cx));
@@ -240,10 +245,14 @@ where
 
     fn break_off(&mut self, cause: Break, ended: Ended) {
         self.backend = None;
-        if let Some(lease) = self.lease.take() {
-            lease.fail();
+        // Without a failure the lease ends as cancelled: the backend is not to blame.
+        let lease = self.lease.take();
+        if let Some(failure) = cause.failure() {
+            if let Some(lease) = lease {
+                lease.fail();
+            }
+            self.account.failed(failure);
         }
-        self.account.failed(cause.failure());
         self.account
             .close(Finish::Failed, Some(cause.reason()), &ended);
         let rest = ended.rest;
@@ -356,10 +365,12 @@ impl<U> Drop for Relay<U> {
 // === impl Break ===
 
 impl Break {
-    const fn failure(self) -> UpstreamFailure {
+    /// What the backend did; `None` where it did nothing wrong.
+    const fn failure(self) -> Option<UpstreamFailure> {
         match self {
-            Self::Lost => UpstreamFailure::CutOff,
-            Self::TooSlow(_) => UpstreamFailure::Timeout,
+            Self::Lost => Some(UpstreamFailure::CutOff),
+            Self::TooSlow(_) => Some(UpstreamFailure::Timeout),
+            Self::Shutdown => None,
         }
     }
 
@@ -367,6 +378,7 @@ impl Break {
         match self {
             Self::Lost => Reason::UpstreamFailed,
             Self::TooSlow(_) => Reason::UpstreamTimeout,
+            Self::Shutdown => Reason::ServerShutdown,
         }
     }
 
@@ -388,6 +400,10 @@ impl Break {
                 Code::UpstreamTimeout,
                 "The answer was not complete in time.",
             ),
+            Self::Shutdown => (
+                Code::ServerShutdown,
+                "The gateway shut down before the answer was complete.",
+            ),
         };
         ErrorBody::new(code, text)
     }
@@ -396,16 +412,28 @@ impl Break {
 // === impl Account ===
 
 impl Account {
-    /// The account of a request that was sent to `seat`.
-    pub fn new(measured: &Measured, seat: Arc<Seat>) -> Self {
+    /// The account of a request that was sent to `seat` while `door` was not over.
+    pub fn new(measured: &Measured, seat: Arc<Seat>, door: Door) -> Self {
         let (letter, outline) = (&measured.letter, &measured.outline);
         Self {
             trail: letter.trail.clone(),
             pool: Arc::clone(&letter.pool),
             seat,
+            door,
             prompt: outline.prompt,
             text_bytes: (outline.text_bytes > 0).then_some(outline.text_bytes),
         }
+    }
+
+    /// Resolves when the backend is given up, or the process ends.
+    fn trouble(&self) -> BoxFuture<Break> {
+        let (lost, over) = (self.seat.lost(), self.door.over());
+        Box::pin(async move {
+            tokio::select! {
+                () = lost => Break::Lost,
+                () = over => Break::Shutdown,
+            }
+        })
     }
 
     /// The backend failed this request.

@@ -38,7 +38,7 @@ impl Bench {
         let measured = fixture.measured(STREAM).await;
         let lease = fixture.lease(&measured);
         let seat = fixture.pool.seat(lease.grant().backend);
-        let account = Account::new(&measured, seat);
+        let account = Account::new(&measured, seat, Door::default());
         let prompt = measured.outline.prompt;
         let (script, body) = Script::new();
         said(&script);
