@@ -220,6 +220,7 @@ impl Admission {
             self.on_first_token(id, prompt, now - admitted);
         }
         let sequences = self.ledger.sequences_of(lease);
+        let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
         match self.policy.reservation {
@@ -240,7 +241,9 @@ impl Admission {
     pub fn release(&mut self, now: Time, lease: LeaseId, end: End, out: &mut Vec<Effect>) {
         let (id, entry) = self.ledger.give_back(lease);
         let generated = match end {
-            End::Finished { generated, .. } => generated,
+            End::Finished { generated, .. } => {
+                self.believed(id, entry.shape.sequences(), generated)
+            }
             End::Cancelled | End::Failed => entry.generated * entry.shape.sequences(),
         };
         match end {
@@ -340,6 +343,14 @@ impl Admission {
             Work::Pool => Tokens::ZERO,
         };
         demand.prompt_total() + each * demand.sequences()
+    }
+
+    /// What an engine says it has generated, at most a whole window a sequence:
+    /// the figure comes out of its answer and may be anything.
+    fn believed(&self, id: BackendId, sequences: u64, generated: Tokens) -> Tokens {
+        let capacity = self.backend(id).and_then(|backend| backend.capacity);
+        let window = capacity.map_or(Tokens::BELIEVABLE, |capacity| capacity.max_model_len);
+        generated.min(window.saturating_mul(sequences).believable())
     }
 
     fn above_share(&self, tenant: TenantId, tokens: Tokens) -> Option<Tokens> {

@@ -193,6 +193,19 @@ impl FromIterator<Tier> for TierSet {
 // === impl Capacity ===
 
 impl Capacity {
+    /// This capacity with every figure held to what can be counted with: part
+    /// of it is what an engine says of itself.
+    #[must_use]
+    pub fn believable(self) -> Self {
+        Self {
+            blocks: self.blocks.believable(),
+            block_size: self.block_size.believable(),
+            max_model_len: self.max_model_len.believable(),
+            lookahead: self.lookahead.believable(),
+            ..self
+        }
+    }
+
     /// The KV pool in tokens.
     pub fn pool(&self) -> Tokens {
         self.blocks.tokens(self.block_size)

@@ -160,7 +160,8 @@ impl Flows {
             .expect("a tenant with a lease has a line");
         flow.in_flight -= charge.prompt + charge.expected;
         flow.leases -= 1;
-        flow.served += charge.prompt + charge.generated;
+        let served = charge.prompt + charge.generated;
+        flow.served = flow.served.saturating_add(served);
         let before = i128::from(cost(charge.prompt, charge.expected));
         let after = i128::from(cost(charge.prompt, charge.generated));
         self.advance(tenant, after - before);

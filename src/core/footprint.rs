@@ -4,7 +4,8 @@
 //! a sequence of `t` tokens takes `ceil(t / block_size)` blocks, the last sampled
 //! token has no KV yet, and samples of one prompt share its full blocks when
 //! the prefix cache is on. Everything rounds **up**: a footprint is never less
-//! than what the engine will ask for.
+//! than what the engine will ask for. Sums saturate: samples times prompts times
+//! output may be past any number, and that means "fits nowhere".
 
 use super::backend::{Capacity, PrefixCaching};
 use super::demand::{Demand, Work};
@@ -54,7 +55,7 @@ impl Shape {
         self.prompts
             .iter()
             .map(|&prompt| self.prompt_blocks(prompt, generated, capacity))
-            .sum()
+            .fold(Blocks::ZERO, Blocks::saturating_add)
     }
 
     /// Tokens of all sequences once each has emitted `generated`, a shared prompt
@@ -69,9 +70,12 @@ impl Shape {
                 _ => Blocks::ZERO,
             };
             let shared = shared.tokens(capacity.block_size);
-            shared + (prompt - shared + generated + capacity.lookahead) * self.samples
+            let grown = generated.saturating_add(capacity.lookahead);
+            let own = (prompt - shared).saturating_add(grown);
+            shared.saturating_add(own.saturating_mul(self.samples))
         };
-        self.prompts.iter().map(sequence).sum()
+        let sequences = self.prompts.iter().map(sequence);
+        sequences.fold(Tokens::ZERO, Tokens::saturating_add)
     }
 
     fn prompt_blocks(&self, prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
@@ -79,8 +83,11 @@ impl Shape {
         let tokens = match self.work {
             Work::Pool => prompt,
             Work::Generate => {
-                let grown = generated.saturating_sub(Tokens::new(1)) + capacity.lookahead;
-                (prompt + grown).min(capacity.max_model_len.max(prompt))
+                let emitted = generated.saturating_sub(Tokens::new(1));
+                let grown = emitted.saturating_add(capacity.lookahead);
+                prompt
+                    .saturating_add(grown)
+                    .min(capacity.max_model_len.max(prompt))
             }
         };
         let own = tokens.blocks_up(size);
@@ -88,10 +95,10 @@ impl Shape {
             return own;
         }
         match capacity.prefix_caching {
-            PrefixCaching::PerSequence => own * self.samples,
+            PrefixCaching::PerSequence => own.saturating_mul(self.samples),
             PrefixCaching::Shared => {
                 let shared = prompt.blocks_down(size);
-                shared + (own - shared) * self.samples
+                shared.saturating_add((own - shared).saturating_mul(self.samples))
             }
         }
     }

@@ -49,7 +49,7 @@ impl Backend {
             id,
             tier: facts.tier,
             serves: facts.serves,
-            capacity: facts.capacity,
+            capacity: facts.capacity.map(Capacity::believable),
             health: facts.health,
             observed: None,
             foreign: Blocks::ZERO,

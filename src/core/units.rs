@@ -28,6 +28,9 @@ macro_rules! checked_arithmetic {
             pub const ZERO: Self = Self(0);
             /// More than any engine can hold; stands for "no limit".
             pub const MAX: Self = Self(u64::MAX);
+            /// 2^40: more than any engine holds, and small enough to be summed up
+            /// and multiplied by sequences without overflow.
+            pub const BELIEVABLE: Self = Self(1 << 40);
 
             /// Wraps a bare number at the edge of the program.
             pub const fn new(count: u64) -> Self {
@@ -52,6 +55,21 @@ macro_rules! checked_arithmetic {
             /// Adds, stopping at [`Self::MAX`]. Only where a limit may be "no limit".
             pub const fn saturating_add(self, other: Self) -> Self {
                 Self(self.0.saturating_add(other.0))
+            }
+
+            /// Multiplies, stopping at [`Self::MAX`]. Only where "too many" is an answer.
+            pub const fn saturating_mul(self, times: u64) -> Self {
+                Self(self.0.saturating_mul(times))
+            }
+
+            /// Holds what another process claims to [`Self::BELIEVABLE`]: a
+            /// broken or hostile engine must not overflow the books.
+            pub const fn believable(self) -> Self {
+                if self.0 > Self::BELIEVABLE.0 {
+                    Self::BELIEVABLE
+                } else {
+                    self
+                }
             }
 
             /// Subtracts, or `None` where the result would be negative.
@@ -174,6 +192,17 @@ impl BlockSize {
         match NonZeroU32::new(tokens) {
             Some(size) => Some(Self(size)),
             None => None,
+        }
+    }
+
+    /// Holds what an engine claims to 2^20, so that a believable number of
+    /// blocks is a countable number of tokens.
+    pub const fn believable(self) -> Self {
+        const MOST: NonZeroU32 = NonZeroU32::new(1 << 20).expect("2^20 is not zero");
+        if self.0.get() > MOST.get() {
+            Self(MOST)
+        } else {
+            self
         }
     }
 

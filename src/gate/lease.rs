@@ -54,7 +54,9 @@ impl Lease {
             return;
         }
         let (lease, generated) = (self.grant.lease, self.generated);
-        self.next_report = generated + Tokens::new(u64::from(self.grant.block_size.get()));
+        let block = Tokens::new(u64::from(self.grant.block_size.get()));
+        // Saturates: what an engine says of its output may be any number.
+        self.next_report = generated.saturating_add(block);
         self.gate
             .update(|admission, now, out| admission.on_growth(now, lease, generated, out));
     }

@@ -164,3 +164,15 @@ async fn four_thousand_tasks_that_leave_at_random_leak_nothing() {
         totals.finished + totals.failed + totals.cancelled
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_output_claimed_beyond_all_numbers_is_survived() {
+    let gate = gate(10);
+    for claim in [u64::MAX - 1, u64::MAX] {
+        let mut lease = admitted(&gate, demand(16, 17));
+        lease.on_generated(Tokens::new(claim));
+        lease.on_generated(Tokens::MAX);
+        lease.finish(Tokens::MAX, Tokens::MAX);
+    }
+    assert!(gate.state().is_idle());
+}

@@ -75,6 +75,7 @@ impl Admission {
         capacity: Capacity,
         out: &mut Vec<Effect>,
     ) {
+        let capacity = capacity.believable();
         let Some(backend) = self.backend_mut(id) else {
             return;
         };
@@ -110,6 +111,7 @@ impl Admission {
         }
         let foreign = backend.capacity.map_or(Blocks::ZERO, |capacity| {
             seen.used
+                .believable()
                 .saturating_sub(self.ledger.account(id).in_use(seen.at, &capacity))
         });
         let backend = self.backend_mut(id).expect("looked up above");
