@@ -189,13 +189,13 @@ impl IngestError {
             Self::Expectation => Reason::ExpectationFailed,
             Self::HeadersTooLarge { .. } => Reason::HeadersTooLarge,
             Self::BodyTooLarge { .. } => Reason::RequestTooLarge,
-            Self::BodyTooSlow { .. } | Self::BodyBroken => Reason::RequestTimeout,
+            Self::BodyTooSlow { .. } => Reason::RequestTimeout,
             Self::BodyBudgetSpent => Reason::ServerBusy,
             Self::Request(error) => match error.code() {
                 Code::InvalidJson => Reason::InvalidJson,
                 _ => Reason::InvalidRequest,
             },
-            Self::KvTransfer | Self::NoModel => Reason::InvalidRequest,
+            Self::BodyBroken | Self::KvTransfer | Self::NoModel => Reason::InvalidRequest,
             Self::UnknownModel { .. } => Reason::ModelNotFound,
         }
     }

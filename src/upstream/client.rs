@@ -92,7 +92,7 @@ pub enum SendError {
     /// The headers of an answer did not come in time.
     #[error("no answer within {0:?}")]
     FirstByte(Duration),
-    /// What came is not HTTP/1.1.
+    /// What came is not HTTP/1.1, or changes to a protocol nobody asked for.
     #[error("answer is not http")]
     NotHttp,
 }
@@ -260,6 +260,9 @@ impl<C: Connector> Client<C> {
         let mut response = answered.map_err(|error| SendError::of(&error))?;
         if let Some(meter) = response.extensions_mut().remove::<Meter>() {
             meter.answered();
+        }
+        if response.status().is_informational() {
+            return Err(SendError::NotHttp);
         }
         headers::strip_hop_by_hop(response.headers_mut());
         Ok(response)

@@ -81,9 +81,8 @@ impl IngestLayer {
             return Err(IngestError::HeadersTooLarge { limit });
         }
         let route = route(&head.method, head.uri.path())?;
-        if let Some(expectation) = head.headers.get(EXPECT)
-            && !expectation.as_bytes().eq_ignore_ascii_case(b"100-continue")
-        {
+        let known = |said: &HeaderValue| said.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        if !head.headers.get_all(EXPECT).iter().all(known) {
             return Err(IngestError::Expectation);
         }
         Ok(route)

@@ -47,6 +47,11 @@ async fn what_the_head_rules_out_is_refused() {
     assert_eq!(expect, Err(IngestError::Expectation));
     let expect = check(Method::POST, chat, Some(("expect", "100-Continue")));
     assert_eq!(expect, Ok(Route::ChatCompletions));
+    let mut twice = head(Method::POST, chat, Some(("expect", "100-continue")));
+    twice
+        .headers
+        .append(EXPECT, HeaderValue::from_static("more"));
+    assert_eq!(layer.check_head(&twice), Err(IngestError::Expectation));
     let long = "x".repeat(200);
     let large = check(Method::POST, chat, Some(("x-long", &long)));
     assert_eq!(large, Err(IngestError::HeadersTooLarge { limit: 200 }));

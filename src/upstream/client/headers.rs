@@ -31,8 +31,12 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// Removes what belongs to one connection, the headers that `Connection` names
-/// included.
+/// included, and a length beside a transfer coding, which overrides it (RFC 9112
+/// §6.3): passed on alone it would cut the message short.
 pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        headers.remove(CONTENT_LENGTH);
+    }
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .iter()

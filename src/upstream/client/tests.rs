@@ -398,3 +398,33 @@ async fn a_small_answer_that_does_not_come_is_given_up_after_2_seconds() {
     );
     sees_the_end(&mut engine).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_length_beside_a_transfer_coding_is_not_passed_on() {
+    let mut bench = bench();
+    let client = bench.client.clone();
+    let sending = tokio::spawn(async move { client.send(&endpoint(), post("{}")).await });
+    let mut engine = bench.opened.recv().await.unwrap();
+    read_until(&mut engine, "\r\n\r\n{}").await;
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    engine.write_all(answer.as_bytes()).await.unwrap();
+    let response = sending.await.unwrap().unwrap();
+    assert!(response.headers().is_empty(), "{:?}", response.headers());
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "hello");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_switches_protocols_unasked_gives_no_answer() {
+    let mut bench = bench();
+    let client = bench.client.clone();
+    let sending = tokio::spawn(async move { client.send(&endpoint(), post("{}")).await });
+    let mut engine = bench.opened.recv().await.unwrap();
+    read_until(&mut engine, "\r\n\r\n{}").await;
+    let answer = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: foo\r\n\r\n";
+    engine.write_all(answer.as_bytes()).await.unwrap();
+    let error = sending.await.unwrap().unwrap_err();
+    assert_eq!(error, SendError::NotHttp);
+    assert_eq!(error.delivery(), Delivery::Perhaps);
+    sees_the_end(&mut engine).await;
+}
