@@ -370,37 +370,65 @@ impl Admission {
         }
     }
 
-    /// Why the line does not take a request, if it does not.
-    fn refuses_wait(&self, now: Time, demand: &Demand, tokens: Tokens) -> Option<Reject> {
+    /// Whether the line has a place left for `tenant`, before the size of its
+    /// request is known. A line that takes nobody by its policy refuses nobody
+    /// here: what need not wait is still let in.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that a request of any size would get, had it to wait.
+    pub fn has_room(&self, now: Time, tenant: TenantId) -> Result<(), Reject> {
+        let policy = &self.policy.queue;
+        let own = self
+            .flows
+            .get(tenant)
+            .and_then(|flow| flow.policy.max_waiting);
+        if policy.max_requests == 0 || own == Some(0) {
+            return Ok(());
+        }
+        self.line_is_full(now, tenant, Tokens::ZERO)
+            .map_or(Ok(()), Err)
+    }
+
+    /// Why the line does not take `tokens` more of `tenant`, if it does not.
+    fn line_is_full(&self, now: Time, tenant: TenantId, tokens: Tokens) -> Option<Reject> {
         let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
-        let flow = self.flows.get(demand.tenant);
+        let flow = self.flows.get(tenant);
         let waiting = flow.map_or(0, |flow| {
             u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX)
         });
-        if let Some(limit) = flow
-            .and_then(|flow| flow.policy.max_waiting)
-            .filter(|&limit| waiting >= limit)
-        {
+        let places = flow.and_then(|flow| flow.policy.max_waiting);
+        if let Some(limit) = places.filter(|&limit| waiting >= limit) {
             return Some(Reject::TenantQueueFull {
                 waiting,
                 limit,
                 retry_after,
             });
         }
-        let full = |bound| Some(Reject::Overloaded { bound, retry_after });
-        if self.queue.len() >= self.policy.queue.max_requests {
-            return full(QueueBound::Requests);
-        }
-        if self.queue.tokens() + tokens > self.policy.queue.max_tokens {
-            return full(QueueBound::Tokens);
-        }
-        let predicted = self.predicted_wait(now, demand.tenant);
-        // A forecast may be wrong by half; a refusal must not be.
-        if demand.deadline <= now || predicted.is_some_and(|wait| now + wait / 2 > demand.deadline)
-        {
-            return full(QueueBound::PredictedWait);
-        }
-        None
+        let policy = &self.policy.queue;
+        let bound = if self.queue.len() >= policy.max_requests {
+            QueueBound::Requests
+        } else if self.queue.tokens().saturating_add(tokens) > policy.max_tokens {
+            QueueBound::Tokens
+        } else {
+            return None;
+        };
+        Some(Reject::Overloaded { bound, retry_after })
+    }
+
+    /// Why the line does not take a request, if it does not.
+    fn refuses_wait(&self, now: Time, demand: &Demand, tokens: Tokens) -> Option<Reject> {
+        let full = self.line_is_full(now, demand.tenant, tokens);
+        full.or_else(|| {
+            let predicted = self.predicted_wait(now, demand.tenant).unwrap_or_default();
+            // A forecast may be wrong by half; a refusal must not be.
+            let in_vain = demand.deadline <= now || now + predicted / 2 > demand.deadline;
+            let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
+            in_vain.then_some(Reject::Overloaded {
+                bound: QueueBound::PredictedWait,
+                retry_after,
+            })
+        })
     }
 
     /// The least this tenant's newest request will wait: the drain may serve

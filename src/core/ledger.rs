@@ -1,7 +1,7 @@
 //! The books: which lease holds how many KV blocks on which backend.
 //!
 //! Held is always the own blocks of live leases plus the union of the shared
-//! prefixes they pin; [`Ledger::audit`] recomputes it from the leases. The
+//! prefixes they pin; its audit recomputes it from the leases. The
 //! ledger decides nothing. Every block is given back exactly once: an unknown
 //! lease or a negative balance is a bug and panics.
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 
 use crate::core::admission::{Admission, Decision, Effect, Verdict};
-use crate::core::demand::Demand;
+use crate::core::demand::{Demand, TenantId};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
 use crate::core::stats::PoolState;
@@ -121,6 +121,16 @@ impl Gate {
     pub fn decide(&self, demand: &Demand) -> Decision {
         let inner = self.shared.lock();
         inner.admission.decide(self.shared.clock.now(), demand)
+    }
+
+    /// Whether the line has a place left for `tenant`, whatever it asks; cheap.
+    ///
+    /// # Errors
+    ///
+    /// The refusal that a request would get, had it to wait.
+    pub fn has_room(&self, tenant: TenantId) -> Result<(), Reject> {
+        let inner = self.shared.lock();
+        inner.admission.has_room(self.shared.clock.now(), tenant)
     }
 
     /// Tells the pool a fact and delivers what follows from it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::core::reject::{QueueBound, Reject};
+use crate::core::reject::Reject;
 use crate::protocol::{RequestError, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
@@ -41,24 +41,9 @@ pub enum TenantError {
     /// Its key says so.
     #[error(transparent)]
     Key(#[from] AuthError),
-    /// The tenant's waiting places are taken in every pool it may use.
-    #[error("{waiting} requests of the tenant are waiting, the limit is {limit}")]
-    WaitingPlacesFull {
-        /// Requests of the tenant already waiting.
-        waiting: u32,
-        /// The tenant's limit.
-        limit: u32,
-        /// When to come back.
-        retry_after: Duration,
-    },
-    /// The queue of every pool the tenant may use is full.
-    #[error("every queue is full")]
-    QueuesFull {
-        /// Which bound was met, in the last pool looked at.
-        bound: QueueBound,
-        /// When to come back.
-        retry_after: Duration,
-    },
+    /// No pool it may use has a waiting place left for it; as the last one said.
+    #[error(transparent)]
+    Full(Reject),
     /// The budget for request bodies is spent.
     #[error("the budget for request bodies is spent")]
     BodyBudgetSpent,

@@ -53,8 +53,7 @@ fn tenant(error: &TenantError) -> String {
         TenantError::Key(AuthError::TooManyFailures { .. }) => {
             "Too many incorrect API keys came from this address.".into()
         }
-        TenantError::WaitingPlacesFull { waiting, limit, .. } => waiting_full(*waiting, *limit),
-        TenantError::QueuesFull { .. } => OVERLOADED.into(),
+        TenantError::Full(reject) => admit(reject),
         TenantError::BodyBudgetSpent => BODY_BUDGET.into(),
         TenantError::Draining => "The gateway is shutting down.".into(),
     }

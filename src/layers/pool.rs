@@ -149,11 +149,6 @@ impl Pool {
         self.counting
     }
 
-    /// Bounds of its line.
-    pub const fn queue_limits(&self) -> &Queue {
-        &self.queue
-    }
-
     /// The longest `tenant` may wait here.
     pub fn max_wait(&self, tenant: &TenantRef) -> Duration {
         let own = tenant.tenant.limits.max_queue_wait;

@@ -171,8 +171,7 @@ impl TenantError {
         match self {
             Self::Key(AuthError::TooManyFailures { .. }) => Reason::TooManyAuthFailures,
             Self::Key(_) => Reason::InvalidApiKey,
-            Self::WaitingPlacesFull { .. } => Reason::TenantQueueFull,
-            Self::QueuesFull { bound, .. } => queue_reason(*bound),
+            Self::Full(reject) => reject_reason(reject),
             Self::BodyBudgetSpent => Reason::ServerBusy,
             Self::Draining => Reason::ServerShutdown,
         }

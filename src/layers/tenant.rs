@@ -8,7 +8,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::Response;
@@ -16,7 +15,6 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::request::Parts;
 use tower::{Layer, Service};
 
-use crate::core::reject::QueueBound;
 use crate::gate::Clock;
 use crate::protocol::{Route, route};
 use crate::tenants::{TenantRef, Tenants};
@@ -25,7 +23,7 @@ use super::BoxFuture;
 use super::budget::Budget;
 use super::door::Door;
 use super::error::{Refusal, TenantError};
-use super::pool::{Pool, Pools};
+use super::pool::Pools;
 use super::steps::{Keyed, Traced};
 
 /// The address of the client, put into the request by whoever accepted it.
@@ -106,47 +104,13 @@ impl TenantLayer {
         let pools = self.pools.load();
         let mut full = None;
         for pool in pools.of(tenant) {
-            match pool_room(pool, tenant) {
+            match pool.gate().has_room(tenant.id) {
                 Ok(()) => return Ok(()),
-                Err(error) => full = Some(error),
+                Err(reject) => full = Some(TenantError::Full(reject)),
             }
         }
         // A tenant without any pool is told so by the model lookup.
         full.map_or(Ok(()), Err)
-    }
-}
-
-/// Whether one more request of `tenant` could wait in `pool`.
-fn pool_room(pool: &Pool, tenant: &TenantRef) -> Result<(), TenantError> {
-    let state = pool.gate().state();
-    let limits = pool.queue_limits();
-    let retry_after = state
-        .drain_tokens_per_second
-        .filter(|rate| *rate > 0.0)
-        .and_then(|rate| Duration::try_from_secs_f64(state.queue.tokens.as_f64() / rate).ok())
-        .unwrap_or(Duration::from_secs(1));
-    // Where nothing may wait, what does not have to is still let in.
-    let bound = if limits.max_requests > 0 && state.queue.requests >= limits.max_requests {
-        Some(QueueBound::Requests)
-    } else {
-        (state.queue.tokens >= limits.max_tokens).then_some(QueueBound::Tokens)
-    };
-    if let Some(bound) = bound {
-        return Err(TenantError::QueuesFull { bound, retry_after });
-    }
-    let waiting = state
-        .tenants
-        .iter()
-        .find(|seen| seen.tenant == tenant.id)
-        .map_or(0, |seen| seen.waiting);
-    match tenant.tenant.limits.max_waiting {
-        // As above, for a limit of zero waiters.
-        Some(limit) if limit > 0 && waiting >= limit => Err(TenantError::WaitingPlacesFull {
-            waiting,
-            limit,
-            retry_after,
-        }),
-        _ => Ok(()),
     }
 }
 
@@ -190,9 +154,10 @@ where
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::core::units::Tokens;
+    use crate::core::reject::{QueueBound, Reject};
     use crate::gate::Submission;
     use crate::layers::fixture::Fixture;
+    use std::time::Duration;
 
     const CHAT: &str =
         r#"{"model":"model","messages":[{"role":"user","content":"hi"}],"max_tokens":900}"#;
@@ -231,7 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_full_queue_and_full_places_are_told_before_the_body_is_read() {
-        let mut fixture = Fixture::new();
+        let fixture = Fixture::new();
         let mut limited = (*fixture.tenant.tenant).clone();
         limited.limits.max_waiting = Some(2);
         let measured = fixture.measured(CHAT).await;
@@ -244,26 +209,22 @@ mod tests {
         let layer = layer(&fixture);
         assert!(layer.look_ahead(&head("/", "1"), &fixture.tenant).is_ok());
         waiting.extend([wait(), wait()]);
-        // The fixture's gate takes 4 waiters; the door is told so here.
-        let limits = fixture.pool.queue_limits();
-        assert_eq!(
-            (limits.max_requests, limits.max_tokens),
-            (4, Tokens::new(100_000))
-        );
         let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
-        let full = Some(TenantError::QueuesFull {
+        let full = Some(TenantError::Full(Reject::Overloaded {
             bound: QueueBound::Requests,
-            retry_after: Duration::from_secs(1),
-        });
+            retry_after: Duration::from_secs(2),
+        }));
         assert_eq!(refused, full);
         drop(waiting.split_off(2));
-        fixture.tenant.tenant = Arc::new(limited);
+        fixture.pool.gate().update(|admission, _, _| {
+            admission.set_tenant(fixture.tenant.id, limited.policy());
+        });
         let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
-        let places = Some(TenantError::WaitingPlacesFull {
+        let places = Some(TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,
-            retry_after: Duration::from_secs(1),
-        });
+            retry_after: Duration::from_secs(2),
+        }));
         assert_eq!(refused, places);
     }
 }

@@ -46,10 +46,11 @@ pub(super) fn retry_after(refusal: &Refusal) -> Option<u64> {
 
 fn tenant(error: &TenantError) -> Option<Crowd> {
     match *error {
-        TenantError::Key(AuthError::TooManyFailures { retry_after })
-        | TenantError::WaitingPlacesFull { retry_after, .. } => Some(Crowd::One(retry_after)),
+        TenantError::Key(AuthError::TooManyFailures { retry_after }) => {
+            Some(Crowd::One(retry_after))
+        }
+        TenantError::Full(ref reject) => admit(reject),
         TenantError::Key(_) => None,
-        TenantError::QueuesFull { retry_after, .. } => Some(Crowd::Many(retry_after)),
         TenantError::BodyBudgetSpent => Some(Crowd::Many(SOON)),
         TenantError::Draining => Some(Crowd::Many(SHUTDOWN)),
     }

@@ -1,7 +1,7 @@
 //! Wire formats: what a client sends, what an engine answers, and the few edits we make.
 //!
 //! Decides what a body means to the engine ([`request`]), where an edit goes
-//! ([`splice`]) and what a stream has said so far ([`sse`]). Never opens a
+//! ([`splice()`]) and what a stream has said so far ([`sse`]). Never opens a
 //! socket, never waits, never re-serialises what it passes on: bytes that no
 //! edit names leave exactly as they came.
 

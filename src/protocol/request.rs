@@ -9,7 +9,7 @@
 //! differ, the larger demand is reported.
 //!
 //! The view borrows from the body; [`TopLevel`] owns its offsets, so it may
-//! outlive the view and serve [`super::splice`] later.
+//! outlive the view and serve [`splice`](super::splice()) later.
 
 mod error;
 

@@ -37,15 +37,15 @@ fn tenant_errors() -> Vec<TenantError> {
         TenantError::Key(AuthError::Malformed),
         TenantError::Key(AuthError::Unknown),
         TenantError::Key(AuthError::TooManyFailures { retry_after: SOON }),
-        TenantError::WaitingPlacesFull {
+        TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,
             retry_after: SOON,
-        },
-        TenantError::QueuesFull {
+        }),
+        TenantError::Full(Reject::Overloaded {
             bound: QueueBound::Requests,
             retry_after: SOON,
-        },
+        }),
         TenantError::BodyBudgetSpent,
         TenantError::Draining,
     ]
