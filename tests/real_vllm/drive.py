@@ -162,7 +162,7 @@ def watermark(proof):
 
 def measure(proof, url, engine, what):
     load, label = what
-    record = with_client(url, functools.partial(pressure.measure, engine=engine, load=load, label=label))
+    record = asyncio.run(pressure.measure(url, engine, load, label))
     print(pressure.line(record), flush=True)
     proof.results["pressure"].append(record)
     proof.expect(not record["failed"], f"load {load.name}, {label}: {len(record['failed'])} failed: {record['failed'][:2]}")

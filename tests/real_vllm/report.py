@@ -21,7 +21,7 @@ def counts(records):
 
 def pressure(records):
     head = ["load", "policy", "preemptions", "wall s", "tokens/s", "engine steps", "KV use, mean",
-            "first token s, median / worst", "mid-stream silence s, median request / worst"]  # fmt: skip
+            "first token s, median / worst", "mid-stream silence s, median request / worst", "of that the client's own, at most s"]  # fmt: skip
     rows, last = [], None
     for r in records:
         title = r["title"] if r["title"] != last else ""
@@ -31,6 +31,7 @@ def pressure(records):
             r["steps"], f"{r['kv_use_mean']:.2f}",
             f"{seconds(r['first_token_p50_seconds'])} / {seconds(r['first_token_max_seconds'])}",
             f"{seconds(r['silence_p50_seconds'])} / {seconds(r['silence_max_seconds'])}",
+            seconds(r["client_lag_max_seconds"]),
         ])  # fmt: skip
     return table(head, rows)
 
