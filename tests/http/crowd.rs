@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use serde_json::Value;
 use tidegate::sim_server::Kill;
 use tokio::task::JoinSet;
 
@@ -24,7 +25,7 @@ fn request(at: usize) -> (Ask, usize, usize) {
     let (prompt, output) = (1 + at * 37 % 300, 1 + at * 53 % 120);
     let stream = ["", r#","stream":true"#][at % 2];
     let rest = format!(r#","max_tokens":{output},"ignore_eos":true{stream}"#);
-    (Ask::tokens(prompt, &rest), prompt, output)
+    (Ask::new_tokens(at + 10, prompt, &rest), prompt, output)
 }
 
 async fn ask(addr: SocketAddr, at: usize) -> Seen {
@@ -84,6 +85,36 @@ async fn five_hundred_at_once_never_pass_a_small_pool_and_are_all_answered() {
     let used: usize = (0..500).map(|at| request(at).1 + request(at).2).sum();
     assert_eq!(stand.pool().await["tenants"][0]["served_tokens"], used);
     assert_eq!(engine.bodies().len(), 500);
+    engine.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_peak_together_fill_the_pool_to_its_last_block() {
+    let engine = Engine::start(64, 1024);
+    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    // Eight blocks each at the last token, and all reach it in the same step:
+    // a ninth, or one block less than there seems to be, would overflow.
+    engine.server().hold();
+    let mut clients = Vec::new();
+    for at in 0..40 {
+        let ask = Ask::new_tokens(at + 10, 100, r#","max_tokens":28,"ignore_eos":true"#);
+        clients.push(stand.send(&ask).await);
+    }
+    let all = |pool: &Value| pool["totals"]["received"] == 40;
+    let pool = stand.until(all).await;
+    assert_eq!(pool["backends"][0]["leases"], 8);
+    assert_eq!(pool["backends"][0]["held_blocks"], 64);
+    assert_eq!(pool["queue"]["requests"], 32);
+    engine
+        .server()
+        .wait_until(|now| now.running + now.waiting == 8)
+        .await;
+    engine.server().release();
+    for client in &mut clients {
+        assert_eq!(client.reply().await.status, 200);
+    }
+    assert_eq!(stand.settle().await["finished"], 40);
+    assert_eq!(engine.server().stats().peak_used.get(), 64);
     engine.check().await;
 }
 

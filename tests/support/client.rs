@@ -64,6 +64,15 @@ impl Ask {
         Self::post("/v1/completions", tokens_body("tiny", prompt, rest))
     }
 
+    /// As [`Ask::tokens`], but no engine has seen a prompt that begins with
+    /// `first` before: nothing of it is found in a prefix cache.
+    pub(crate) fn new_tokens(first: usize, prompt: usize, rest: &str) -> Self {
+        let rest_of_prompt = ",7".repeat(prompt - 1);
+        let ids = format!("{first}{rest_of_prompt}");
+        let body = format!(r#"{{"model":"tiny","prompt":[{ids}]{rest}}}"#);
+        Self::post("/v1/completions", body)
+    }
+
     /// One more header, or another value for one that is there.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(key, _)| key != name);
