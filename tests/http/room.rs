@@ -1,7 +1,7 @@
 //! What does not fit: never, not now, or not any more.
 
 use crate::support::client::{Ask, Client};
-use crate::support::fake::{Fake, FakeSpec};
+use crate::support::fake::{Call, Fake, FakeSpec};
 use crate::support::refusal::refused;
 use crate::support::setup::{Setup, backend};
 use crate::support::stand::Stand;
@@ -223,4 +223,71 @@ async fn bodies_that_wait_spend_the_budget_and_give_it_back() {
     assert_eq!(second.reply().await.status, 200);
     stand.settle().await;
     fake.check();
+}
+
+#[tokio::test]
+async fn each_data_parallel_rank_has_books_of_its_own_and_is_pinned() {
+    let fake = Fake::start(FakeSpec {
+        ranks: 2,
+        ..FakeSpec::default()
+    })
+    .await;
+    let setup = Setup::tiny(&[backend("a", &fake.url(), "data_parallel_ranks = 2")]);
+    let stand = Stand::start(&setup).await;
+    let ask = Ask::tokens(500, FILLING);
+    let (mut first, mut second) = (stand.send(&ask).await, stand.send(&ask).await);
+    let (one, two) = (fake.call().await, fake.call().await);
+    let rank = |call: &Call| call.head.get("x-data-parallel-rank").unwrap().to_owned();
+    let mut ranks = [rank(&one), rank(&two)];
+    ranks.sort();
+    assert_eq!(ranks, ["0", "1"]);
+    let mut third = stand.send(&ask).await;
+    let pool = stand.until_waiting(1).await;
+    for rank in 0..2 {
+        assert_eq!(pool["backends"][rank]["held_blocks"], 63);
+        assert_eq!(pool["backends"][rank]["capacity"]["blocks"], 64);
+    }
+    let freed = rank(&two);
+    two.ok("{}").await;
+    let next = fake.call().await;
+    assert_eq!(rank(&next), freed);
+    one.ok("{}").await;
+    next.ok("{}").await;
+    for client in [&mut first, &mut second, &mut third] {
+        assert_eq!(client.reply().await.status, 200);
+    }
+    assert_eq!(fake.peak(), 126);
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
+async fn a_drained_backend_gets_nothing_new_and_finishes_what_it_has() {
+    let (a, b) = (
+        Fake::start(FakeSpec::default()).await,
+        Fake::start(FakeSpec::default()).await,
+    );
+    let setup = Setup::tiny(&[a.tier("standard"), b.tier("large")]);
+    let stand = Stand::start(&setup).await;
+    let small = Ask::tokens(4, r#","max_tokens":1"#);
+    let mut running = stand.send(&small).await;
+    let call = a.call().await;
+    let endpoint = stand.running.pools().all()[0].endpoints()[0].clone();
+    endpoint.drain();
+    for _ in 0..3 {
+        let mut client = stand.send(&small).await;
+        b.call().await.ok("{}").await;
+        let reply = client.reply().await;
+        assert_eq!(reply.header("x-tidegate-tier"), Some("large"));
+    }
+    call.ok("{}").await;
+    assert_eq!(running.reply().await.status, 200);
+    endpoint.undrain();
+    let mut client = stand.send(&small).await;
+    a.call().await.ok("{}").await;
+    let reply = client.reply().await;
+    assert_eq!(reply.header("x-tidegate-tier"), Some("standard"));
+    stand.settle().await;
+    a.check();
+    b.check();
 }

@@ -23,7 +23,9 @@ use super::wire::{Ending, Head, Io, Wire};
 #[derive(Clone, Debug)]
 pub(crate) struct FakeSpec {
     pub(crate) model: String,
-    /// Usable blocks; it advertises one more, the null block.
+    /// Data-parallel engines behind its address.
+    pub(crate) ranks: u64,
+    /// Usable blocks of each; it advertises one more, the null block.
     pub(crate) blocks: u64,
     pub(crate) block_size: u64,
     pub(crate) max_model_len: u64,
@@ -72,6 +74,7 @@ impl Default for FakeSpec {
     fn default() -> Self {
         Self {
             model: "tiny".into(),
+            ranks: 1,
             blocks: 64,
             block_size: 16,
             max_model_len: 1024,
@@ -295,14 +298,19 @@ impl FakeSpec {
     }
 
     fn metrics(&self) -> String {
-        let (blocks, size) = (self.blocks + 1, self.block_size);
-        let tokens = blocks * size;
-        format!(
-            "vllm:num_requests_running{{engine=\"0\"}} 0\n\
-             vllm:num_requests_waiting{{engine=\"0\"}} 0\n\
-             vllm:cache_config_info{{block_size=\"{size}\",num_gpu_blocks=\"{blocks}\",\
-             kv_cache_size_tokens=\"{tokens}\",engine=\"0\"}} 1\n"
-        )
+        let size = self.block_size;
+        let tokens = (self.blocks + 1) * size;
+        // The front end writes the sum over its engines on each of them.
+        let blocks = (self.blocks + 1) * self.ranks;
+        let of_rank = |rank: u64| {
+            format!(
+                "vllm:num_requests_running{{engine=\"{rank}\"}} 0\n\
+                 vllm:num_requests_waiting{{engine=\"{rank}\"}} 0\n\
+                 vllm:cache_config_info{{block_size=\"{size}\",num_gpu_blocks=\"{blocks}\",\
+                 kv_cache_size_tokens=\"{tokens}\",engine=\"{rank}\"}} 1\n"
+            )
+        };
+        (0..self.ranks).map(of_rank).collect()
     }
 
     fn tokens(&self, count: u64) -> String {
@@ -351,7 +359,7 @@ impl<I: Io> Call<I> {
         let mut facts = self.shared.lock();
         facts.held += self.held;
         facts.peak = facts.peak.max(facts.held);
-        let (held, blocks) = (facts.held, spec.blocks);
+        let (held, blocks) = (facts.held, spec.blocks * spec.ranks);
         drop(facts);
         assert!(held <= blocks, "{held} blocks of {blocks}");
     }
