@@ -138,10 +138,11 @@ where
                 let answer = self.inner.call(Keyed { traced, tenant });
                 Box::pin(async move {
                     tokio::select! {
+                        // First, so that memory given back at the end lets
+                        // nobody in.
                         biased;
-                        answer = answer => answer,
-                        // Whatever it waits for, it is told before it is cut.
                         () = over => Err(TenantError::Draining.into()),
+                        answer = answer => answer,
                     }
                 })
             }
