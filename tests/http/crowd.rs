@@ -20,6 +20,12 @@ struct Seen {
     queued_ms: u64,
 }
 
+/// A queue that waits for the slowest machine: what is too long a wait is not
+/// the question here.
+fn patient(backends: &[String]) -> Setup {
+    Setup::tiny(backends).set("queue.max_wait", "\"1h\"")
+}
+
 /// Request number `at`: prompts of 1 to 300 tokens, outputs of 1 to 120.
 fn request(at: usize) -> (Ask, usize, usize) {
     let (prompt, output) = (1 + at * 37 % 300, 1 + at * 53 % 120);
@@ -73,7 +79,7 @@ async fn crowd(addr: SocketAddr, size: usize) -> Vec<Seen> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_at_once_never_pass_a_small_pool_and_are_all_answered() {
     let engine = Engine::start(64, 1024);
-    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let stand = Stand::start(&patient(&[engine.tier("standard")])).await;
     let seen = crowd(stand.addr(), 500).await;
     assert_eq!(seen.len(), 500);
     assert!(seen.iter().any(|one| one.queued_ms > 0));
@@ -91,7 +97,7 @@ async fn five_hundred_at_once_never_pass_a_small_pool_and_are_all_answered() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_peak_together_fill_the_pool_to_its_last_block() {
     let engine = Engine::start(64, 1024);
-    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let stand = Stand::start(&patient(&[engine.tier("standard")])).await;
     // Eight blocks each at the last token, and all reach it in the same step:
     // a ninth, or one block less than there seems to be, would overflow.
     engine.server().hold();
@@ -121,7 +127,7 @@ async fn requests_that_peak_together_fill_the_pool_to_its_last_block() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_before_two_tiers_overflows_neither() {
     let (small, large) = (Engine::start(48, 768), Engine::start(160, 2560));
-    let setup = Setup::tiny(&[small.tier("standard"), large.tier("large")]);
+    let setup = patient(&[small.tier("standard"), large.tier("large")]);
     let stand = Stand::start(&setup).await;
     let seen = crowd(stand.addr(), 300).await;
     let mut tiers = BTreeMap::new();
@@ -140,7 +146,7 @@ async fn a_crowd_before_two_tiers_overflows_neither() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_that_half_leaves_ends_at_zero() {
     let engine = Engine::start(64, 1024);
-    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let stand = Stand::start(&patient(&[engine.tier("standard")])).await;
     // Nothing ends while they come, so that those who leave do so from the
     // queue, from the engine's own line and from its batch.
     engine.server().hold();
@@ -189,7 +195,7 @@ async fn survive(addr: SocketAddr, at: usize) -> u16 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn engines_that_die_and_return_under_a_crowd_leave_the_books_right() {
     let (a, b) = (Engine::start(64, 1024), Engine::start(96, 1024));
-    let setup = Setup::tiny(&[a.named("a"), b.named("b")]);
+    let setup = patient(&[a.named("a"), b.named("b")]);
     let stand = Stand::start(&setup).await;
     let addr = stand.addr();
     let mut ends = BTreeMap::new();
@@ -233,7 +239,7 @@ async fn engines_that_die_and_return_under_a_crowd_leave_the_books_right() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaving_at_the_very_end_is_booked_once() {
     let engine = Engine::start(64, 1024);
-    let stand = Stand::start(&Setup::tiny(&[engine.tier("standard")])).await;
+    let stand = Stand::start(&patient(&[engine.tier("standard")])).await;
     let rounds = 300;
     for at in 0..rounds {
         let ask = Ask::tokens(10, r#","max_tokens":3,"stream":true,"ignore_eos":true"#);

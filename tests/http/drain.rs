@@ -128,7 +128,12 @@ async fn what_outlasts_the_drain_is_told_so_and_cut() {
     unanswered.gone().await;
     let pool = pools.all()[0].gate().state();
     assert!(pool.is_idle());
-    assert_eq!((pool.totals.cancelled, pool.totals.left), (2, 1));
+    // The one that waits may be granted by the others' end before its own.
+    let totals = pool.totals;
+    assert!(
+        totals.cancelled >= 2 && totals.cancelled + totals.left == 3,
+        "{totals:?}"
+    );
     fake.check();
 }
 

@@ -25,7 +25,9 @@ impl Engine {
     /// `blocks` usable blocks of 16 tokens for `tiny`, a tenth of a millisecond
     /// a step.
     pub(crate) fn start(blocks: u64, max_model_len: u64) -> Self {
-        let spec = SimServerSpec::new("tiny", spec(blocks, max_model_len));
+        let mut spec = SimServerSpec::new("tiny", spec(blocks, max_model_len));
+        // A machine that stands still for a second must not look like a lost engine.
+        spec.keep_alive = Duration::from_secs(600);
         Self(SimServer::start(spec).unwrap())
     }
 

@@ -19,10 +19,13 @@ pub(crate) struct Stand {
 const SECRETS: [&str; 2] = ["secret-", "authorization"];
 
 impl Stand {
-    /// Starts and waits until every model can be served.
+    /// Starts and waits until every backend is up.
     pub(crate) async fn start(setup: &Setup) -> Self {
         let stand = Self::unready(setup).await;
         stand.running.ready().await;
+        while !all_up(&stand.state().await) {
+            tokio::task::yield_now().await;
+        }
         stand
     }
 
@@ -127,6 +130,14 @@ fn is_level(line: &str) -> bool {
         "tidegate_waiting_",
     ];
     levels.iter().any(|level| line.starts_with(level))
+}
+
+fn all_up(state: &Value) -> bool {
+    let up = |pool: &Value| {
+        let mut backends = pool["backends"].as_array().unwrap().iter();
+        backends.all(|backend| backend["state"] == "up" && !backend["capacity"].is_null())
+    };
+    state["pools"].as_array().unwrap().iter().all(up)
 }
 
 fn is_idle(state: &Value) -> bool {
