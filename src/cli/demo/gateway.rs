@@ -1,7 +1,7 @@
 //! The gateway of the demo: a real configuration, read and served as any other.
 //!
 //! Decides the configuration text and nothing else: what runs is [`crate::app::start`].
-//! Its time limits are engine time, so that a compressed minute is a minute of its line.
+//! Its waiting limits are engine time: a compressed minute is a minute of its line.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -128,7 +128,7 @@ fn text(fleet: &Fleet, template: &TemplateFile, scale: f64) -> String {
         let real = Duration::from_secs(seconds).mul_f64(scale);
         format!("{}ms", real.as_millis().max(100))
     };
-    let (max_wait, max_bypass) = (engine_time(60), engine_time(10));
+    let (max_wait, max_bypass) = (engine_time(120), engine_time(10));
     let template = template.0.display().to_string();
     let mut text = format!(
         r#"[server]
@@ -174,8 +174,8 @@ fn tenants() -> String {
         // People wait: first in line.
         "weight = 4",
         "length = \"long\"\nweight = 2",
-        // As much as one standard engine, and a line of its own that ends.
-        "max_in_flight_tokens = 40960\nmax_waiting = 32",
+        // Beside the documents, in two fifths of their engine at most; and a line that ends.
+        "tiers = [\"large\"]\nmax_in_flight_tokens = 65536\nmax_waiting = 32",
     ];
     let mut text = String::new();
     for (name, limits) in TENANTS.iter().zip(limits) {
