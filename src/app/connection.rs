@@ -25,8 +25,10 @@ use tower::Service;
 
 use crate::layers::rescue::slow_headers_answer;
 
+use super::ahead;
 use super::drain::Watcher;
 use super::sniff::{Rewound, Version, sniff};
+use super::taking::{STREAM, Taking};
 
 /// Headers of one request; vLLM's own server takes as many.
 const MAX_HEADERS: usize = 256;
@@ -89,6 +91,9 @@ async fn serve_http1<I, S, B>(
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
+    let taking = Taking::default();
+    let given = taking.clone();
+    let (io, left) = ahead::split(io);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
@@ -97,15 +102,30 @@ async fn serve_http1<I, S, B>(
         .max_header_size(limits.max_header_bytes)
         .serve_connection(
             TokioIo::new(io),
-            service_fn(move |request| service.clone().call(request)),
+            service_fn(move |request| {
+                let (answering, taking) = (service.clone().call(request), given.clone());
+                async move {
+                    answering
+                        .await
+                        .map(|answer| answer.map(|body| taking.watch(body)))
+                }
+            }),
         );
-    let mut stop = std::pin::pin!(watcher.draining());
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = &mut stop => {
-            std::pin::Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+    let serving = async {
+        let mut stop = std::pin::pin!(watcher.draining());
+        tokio::select! {
+            ended = &mut connection => return ended,
+            () = &mut stop => {}
         }
+        std::pin::Pin::new(&mut connection).graceful_shutdown();
+        (&mut connection).await
+    };
+    let ended = tokio::select! {
+        // In this order: `left` looks at what the connection did not read.
+        biased;
+        ended = serving => ended,
+        () = left => return,
+        () = taking.given_up() => return,
     };
     let Err(error) = ended else { return };
     tracing::debug!(%error, "client connection ended");
@@ -152,7 +172,15 @@ async fn serve_http2<I, S, B>(
         .keep_alive_timeout(H2_PING)
         .serve_connection(
             TokioIo::new(io),
-            service_fn(move |request| service.clone().call(request)),
+            service_fn(move |request| {
+                let answering = service.clone().call(request);
+                async move {
+                    let taking = STREAM.try_with(Taking::clone).unwrap_or_default();
+                    answering
+                        .await
+                        .map(|answer| answer.map(|body| taking.watch(body)))
+                }
+            }),
         );
     let mut stop = std::pin::pin!(watcher.draining());
     let ended = tokio::select! {
@@ -190,6 +218,12 @@ where
     fn execute(&self, task: F) {
         let mut tasks = self.lock();
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        let taking = Taking::default();
+        tasks.spawn(async move {
+            tokio::select! {
+                () = STREAM.scope(taking.clone(), task) => {}
+                () = taking.given_up() => {}
+            }
+        });
     }
 }

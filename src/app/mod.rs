@@ -6,6 +6,7 @@
 //! the demo) and [`Gateway`] one without sockets.
 
 mod admin;
+mod ahead;
 mod checkup;
 mod connection;
 mod counters;
@@ -19,6 +20,7 @@ mod process;
 mod running;
 mod sniff;
 mod state;
+mod taking;
 
 pub use connection::{ConnectionLimits, serve_connection};
 pub use counters::load_counter;

@@ -19,7 +19,7 @@ use super::footprint::Shape;
 use super::ledger::{Entry, LeaseId, Ledger};
 use super::placement::{Asked, Fleet, Placement, Prospect, Reservation, TierPolicy};
 use super::queue::{Queue, QueuePolicy, TicketId, Waiter};
-use super::reject::{QueueBound, Reject};
+use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::Totals;
 use super::time::Time;
@@ -31,6 +31,7 @@ pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
 mod drain;
 mod outcome;
+mod refuse;
 mod roster;
 #[cfg(test)]
 mod tests;
@@ -126,7 +127,9 @@ impl Admission {
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
-            Prospect::TooLong { limit } => return Decision::Reject(too_long(demand, limit)),
+            Prospect::TooLong { limit } => {
+                return Decision::Reject(refuse::too_long(demand, limit));
+            }
             Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(self.no_backend(now)),
         };
         let tokens = self.tokens_of(demand, output);
@@ -364,80 +367,6 @@ impl Admission {
             .is_none_or(|flow| flow.may_hold(tokens))
     }
 
-    fn no_backend(&self, now: Time) -> Reject {
-        Reject::NoBackend {
-            retry_after: self.drain.retry_after(now, self.queue.tokens()),
-        }
-    }
-
-    /// Whether the line has a place left for `tenant`, before the size of its
-    /// request is known. A line that takes nobody by its policy refuses nobody
-    /// here: what need not wait is still let in.
-    ///
-    /// # Errors
-    ///
-    /// The refusal that a request of any size would get, had it to wait.
-    pub fn has_room(&self, now: Time, tenant: TenantId) -> Result<(), Reject> {
-        let policy = &self.policy.queue;
-        let own = self
-            .flows
-            .get(tenant)
-            .and_then(|flow| flow.policy.max_waiting);
-        if policy.max_requests == 0 || own == Some(0) {
-            return Ok(());
-        }
-        self.line_is_full(now, tenant, Tokens::ZERO)
-            .map_or(Ok(()), Err)
-    }
-
-    /// Why the line does not take `tokens` more of `tenant`, if it does not.
-    fn line_is_full(&self, now: Time, tenant: TenantId, tokens: Tokens) -> Option<Reject> {
-        let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
-        let flow = self.flows.get(tenant);
-        let waiting = flow.map_or(0, |flow| {
-            u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX)
-        });
-        let places = flow.and_then(|flow| flow.policy.max_waiting);
-        if let Some(limit) = places.filter(|&limit| waiting >= limit) {
-            return Some(Reject::TenantQueueFull {
-                waiting,
-                limit,
-                retry_after,
-            });
-        }
-        let policy = &self.policy.queue;
-        let bound = if self.queue.len() >= policy.max_requests {
-            QueueBound::Requests
-        } else if self.queue.tokens().saturating_add(tokens) > policy.max_tokens {
-            QueueBound::Tokens
-        } else {
-            return None;
-        };
-        Some(Reject::Overloaded { bound, retry_after })
-    }
-
-    /// Why the line does not take a request, if it does not.
-    fn refuses_wait(&self, now: Time, demand: &Demand, tokens: Tokens) -> Option<Reject> {
-        let full = self.line_is_full(now, demand.tenant, tokens);
-        full.or_else(|| {
-            let predicted = self.predicted_wait(now, demand.tenant).unwrap_or_default();
-            // A forecast may be wrong by half; a refusal must not be.
-            let in_vain = demand.deadline <= now || now + predicted / 2 > demand.deadline;
-            let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
-            in_vain.then_some(Reject::Overloaded {
-                bound: QueueBound::PredictedWait,
-                retry_after,
-            })
-        })
-    }
-
-    /// The least this tenant's newest request will wait: the drain may serve
-    /// nobody else, and still its own earlier requests come first.
-    fn predicted_wait(&self, now: Time, tenant: TenantId) -> Option<Duration> {
-        self.drain
-            .time_for(now, self.flows.get(tenant)?.waiting_tokens)
-    }
-
     fn take(&mut self, now: Time, request: Admitted<'_>, place: Placement) -> Grant {
         let Admitted {
             demand,
@@ -506,17 +435,5 @@ impl Admission {
             self.round.again = true;
         }
         Some(waiter)
-    }
-}
-
-fn too_long(demand: &Demand, limit: Tokens) -> Reject {
-    let output = match demand.output {
-        OutputLimit::Asked(bound) => bound,
-        OutputLimit::Open { .. } => Tokens::ZERO,
-    };
-    Reject::ContextTooLong {
-        prompt: demand.prompt_longest(),
-        output,
-        limit,
     }
 }

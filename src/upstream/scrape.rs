@@ -12,6 +12,8 @@ pub const MAX_ENGINES: usize = 1024;
 
 /// Figures above this are a broken exposition and read as absent: 2^40.
 const SANE: u64 = 1 << 40;
+/// The same for tokens in one block: 2^20. Times [`SANE`] it is still countable.
+const SANE_BLOCK: u32 = 1 << 20;
 
 /// One scrape of one endpoint.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -267,12 +269,16 @@ impl Label<u64> {
 }
 
 impl Label<u32> {
+    /// A block size.
     fn small(text: &str) -> Self {
         match Label::read(text) {
             Label::Absent => Self::Absent,
             Label::Unset => Self::Unset,
             Label::Odd => Self::Odd,
-            Label::Value(number) => u32::try_from(number).map_or(Self::Odd, Self::Value),
+            Label::Value(number) => match u32::try_from(number) {
+                Ok(size) if size <= SANE_BLOCK => Self::Value(size),
+                _ => Self::Odd,
+            },
         }
     }
 }

@@ -24,6 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::mpsc;
 
+use super::super::taking::PATIENCE;
 use super::super::*;
 use super::{chat, config_of, header};
 use crate::config::{Backend, Config};
@@ -264,6 +265,67 @@ async fn headers_that_trickle_are_refused_and_cut() {
     );
     // One that says nothing is closed without a word.
     assert_eq!(read(memory.send("").await).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_takes_nothing_of_its_answer_is_given_up() {
+    let memory = Memory::new(|_| {}).await;
+    let began = tokio::time::Instant::now();
+    let _client = memory.send(&filling()).await;
+    let said = memory.engine.next().await;
+    for _ in 0..4000 {
+        said.send(EVENT).unwrap();
+    }
+    tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+    assert_eq!(memory.pool().backends[0].leases, 1);
+    said.closed().await;
+    assert!(began.elapsed() <= PATIENCE + Duration::from_secs(1));
+    memory.until(PoolState::is_idle).await;
+    assert_eq!(memory.pool().totals.cancelled, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http2_a_client_that_takes_nothing_of_one_answer_loses_that_one() {
+    let memory = Memory::new(|_| {}).await;
+    let mut client = http2(&memory).await;
+    let answer = tokio::spawn(client.send_request(chat_request()));
+    let said = memory.engine.next().await;
+    // More than the window of a stream.
+    let event = format!(
+        "data: {{\"choices\":[{{\"text\":\"{}\"}}]}}\n\n",
+        "x".repeat(4000)
+    );
+    for _ in 0..1500 {
+        said.send(Bytes::from(event.clone())).unwrap();
+    }
+    let answer = answer.await.unwrap().unwrap();
+    tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+    assert_eq!(memory.pool().backends[0].leases, 1);
+    said.closed().await;
+    memory.until(PoolState::is_idle).await;
+    drop(answer);
+    let next = tokio::spawn(client.send_request(chat_request()));
+    memory.engine.next().await.send(EVENT).unwrap();
+    assert!(next.await.unwrap().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_sent_ahead_and_leaves_the_queue_leaves_no_trace() {
+    let memory = Memory::new(|config| {
+        config.admission.reservation = crate::config::ReservationKind::Strict;
+    })
+    .await;
+    let _first = memory.send(&filling()).await;
+    let _said = memory.engine.next().await;
+    for ahead in ["\r\n", "GET /v1/models HTTP/1.1\r\n\r\n"] {
+        let second = memory.send(&(filling() + ahead)).await;
+        memory.until(|pool| pool.queue.requests == 1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drop(second);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(memory.pool().queue.requests, 0, "{ahead:?}");
+    }
+    assert_eq!(memory.pool().totals.left, 2);
 }
 
 /// Two backends, of which the first refuses connections once both are up.

@@ -308,7 +308,9 @@ impl Admission {
         };
         let (home, output) = match fleet.prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
-            Prospect::TooLong { limit } => return Finding::Never(super::too_long(demand, limit)),
+            Prospect::TooLong { limit } => {
+                return Finding::Never(super::refuse::too_long(demand, limit));
+            }
             Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
             Prospect::Unknown => return Finding::NotNow,
         };

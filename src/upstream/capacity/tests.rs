@@ -337,3 +337,28 @@ fn ranks_are_booked_apart_only_where_the_release_can_pin_them() {
     assert_eq!(ranks(&seen(b"", "0.33.0"), 3), 3);
     assert_eq!(ranks(&seen(b"", "dev"), 3), 1);
 }
+
+#[test]
+fn no_label_makes_a_capacity_that_cannot_be_counted() {
+    let absurd = [
+        "0",
+        "-1",
+        "1",
+        "1048576",
+        "4294967295",
+        "1099511627776",
+        "1e30",
+        "NaN",
+    ];
+    for (size, blocks) in absurd.iter().flat_map(|a| absurd.map(|b| (a, b))) {
+        for tokens in ["None", "1099511627776"] {
+            let evidence = info(&format!(
+                r#"block_size="{size}",num_gpu_blocks="{blocks}",kv_cache_size_tokens="{tokens}",sliding_window="None",mamba_block_size="None",effective_attention_block_size="{size}""#
+            ));
+            let capacity = capacity(0, &evidence, &operator());
+            assert!(capacity.pool() <= Tokens::new(1 << 60), "{size} × {blocks}");
+            assert!(!capacity.blocks.is_zero(), "{size} × {blocks}");
+            used_blocks(0, &evidence, &operator(), &capacity);
+        }
+    }
+}
