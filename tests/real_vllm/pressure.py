@@ -86,7 +86,7 @@ async def one(session, load, output):
             async for chunk in answer.content.iter_any():
                 arrivals.append(time.monotonic() - start)
                 tail = (tail + chunk)[-4096:]
-            error = None if answer.status == 200 and b'"error"' not in tail else tail[-300:].decode()
+            error = None if answer.status == 200 and b'data: {"error"' not in tail else tail[-300:].decode()
     except aiohttp.ClientError as failure:  # counted and reported; the other requests go on
         error = f"{type(failure).__name__}: {failure}"
     gaps = [later - earlier for earlier, later in zip(arrivals, arrivals[1:])]
