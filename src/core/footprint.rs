@@ -14,7 +14,10 @@ use super::units::{Blocks, Tokens};
 /// The shape of a request's sequences, enough to know its blocks at any age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
-    prompts: Vec<Tokens>,
+    /// Lengths of the prompts, ascending, each with how many prompts have it: a
+    /// list of thousands is mostly a few lengths, and every look at a footprint,
+    /// under the pool's lock, walks this.
+    prompts: Vec<(Tokens, u64)>,
     samples: u64,
     work: Work,
 }
@@ -25,7 +28,7 @@ impl Shape {
     /// The shape of `demand`.
     pub fn of(demand: &Demand) -> Self {
         Self {
-            prompts: demand.prompts.clone(),
+            prompts: by_length(&demand.prompts),
             samples: u64::from(demand.samples.max(1)),
             work: demand.work,
         }
@@ -33,17 +36,20 @@ impl Shape {
 
     /// Sequences the engine runs.
     pub fn sequences(&self) -> u64 {
-        self.samples * self.prompts.len() as u64
+        self.samples * self.prompts.iter().map(|&(_, times)| times).sum::<u64>()
     }
 
     /// The longest prompt.
     pub fn longest(&self) -> Tokens {
-        self.prompts.iter().copied().max().unwrap_or(Tokens::ZERO)
+        self.prompts
+            .last()
+            .map_or(Tokens::ZERO, |&(longest, _)| longest)
     }
 
     /// All prompt tokens together.
     pub fn prompt_total(&self) -> Tokens {
-        self.prompts.iter().copied().sum()
+        let prompts = self.prompts.iter();
+        prompts.map(|&(length, times)| length * times).sum()
     }
 
     /// Blocks held once every sequence has emitted `generated` tokens.
@@ -54,7 +60,10 @@ impl Shape {
     pub fn blocks(&self, generated: Tokens, capacity: &Capacity) -> Blocks {
         self.prompts
             .iter()
-            .map(|&prompt| self.prompt_blocks(prompt, generated, capacity))
+            .map(|&(prompt, times)| {
+                self.prompt_blocks(prompt, generated, capacity)
+                    .saturating_mul(times)
+            })
             .fold(Blocks::ZERO, Blocks::saturating_add)
     }
 
@@ -62,7 +71,7 @@ impl Shape {
     /// block counted once: linear in `generated`, and never more than one block
     /// a sequence below what [`blocks`](Self::blocks) holds.
     pub fn tokens(&self, generated: Tokens, capacity: &Capacity) -> Tokens {
-        let sequence = |&prompt: &Tokens| {
+        let alike = |&(prompt, times): &(Tokens, u64)| {
             let shared = match capacity.prefix_caching {
                 PrefixCaching::Shared if self.samples > 1 => {
                     prompt.blocks_down(capacity.block_size)
@@ -72,10 +81,11 @@ impl Shape {
             let shared = shared.tokens(capacity.block_size);
             let grown = generated.saturating_add(capacity.lookahead);
             let own = (prompt - shared).saturating_add(grown);
-            shared.saturating_add(own.saturating_mul(self.samples))
+            let each = shared.saturating_add(own.saturating_mul(self.samples));
+            each.saturating_mul(times)
         };
-        let sequences = self.prompts.iter().map(sequence);
-        sequences.fold(Tokens::ZERO, Tokens::saturating_add)
+        let prompts = self.prompts.iter().map(alike);
+        prompts.fold(Tokens::ZERO, Tokens::saturating_add)
     }
 
     fn prompt_blocks(&self, prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
@@ -132,6 +142,16 @@ impl Shape {
     }
 }
 
+/// Each length once, ascending, with how often it occurs.
+fn by_length(prompts: &[Tokens]) -> Vec<(Tokens, u64)> {
+    let mut sorted = prompts.to_vec();
+    sorted.sort_unstable();
+    let alike = sorted.chunk_by(|a, b| a == b);
+    alike
+        .map(|group| (group[0], u64::try_from(group.len()).unwrap_or(u64::MAX)))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,8 +171,9 @@ mod tests {
     }
 
     fn shape(prompts: &[u64], samples: u64) -> Shape {
+        let prompts: Vec<Tokens> = prompts.iter().map(|&p| Tokens::new(p)).collect();
         Shape {
-            prompts: prompts.iter().map(|&p| Tokens::new(p)).collect(),
+            prompts: by_length(&prompts),
             samples,
             work: Work::Generate,
         }
@@ -195,6 +216,24 @@ mod tests {
             shape(&[16, 17, 1], 2).blocks(Tokens::new(1), &capacity(99)),
             Blocks::new(1 + 3 + 2)
         );
+    }
+
+    #[test]
+    fn prompts_of_one_length_are_kept_as_one() {
+        let many = shape(&[7; 16_384], 2);
+        assert_eq!(many.prompts, [(Tokens::new(7), 16_384)]);
+        assert_eq!(many.sequences(), 32_768);
+        let mixed = shape(&[9, 16, 9, 40], 3);
+        assert_eq!((mixed.sequences(), mixed.prompts.len()), (12, 3));
+        let (total, longest) = (mixed.prompt_total(), mixed.longest());
+        assert_eq!((total, longest), (Tokens::new(74), Tokens::new(40)));
+        for generated in [0, 1, 17, 900].map(Tokens::new) {
+            let apart = [9, 16, 9, 40].map(|prompt| shape(&[prompt], 3));
+            let blocks = apart.iter().map(|one| one.blocks(generated, &capacity(99)));
+            assert_eq!(mixed.blocks(generated, &capacity(99)), blocks.sum());
+            let tokens = apart.iter().map(|one| one.tokens(generated, &capacity(99)));
+            assert_eq!(mixed.tokens(generated, &capacity(99)), tokens.sum());
+        }
     }
 
     #[test]

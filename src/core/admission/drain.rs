@@ -204,7 +204,7 @@ impl Admission {
             let overdue =
                 can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
             let must_look = self.round.thorough || overdue || *skipped >= SKIPPED;
-            let hopeless = waiter.demand.prompt_total() > largest || self.failures.cover(waiter);
+            let hopeless = waiter.shape.prompt_total() > largest || self.failures.cover(waiter);
             if must_look || !hopeless || self.has_set_aside(turn.ticket) {
                 found = Some(turn);
                 break;
