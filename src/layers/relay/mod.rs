@@ -251,7 +251,10 @@ where
             if let Some(lease) = lease {
                 lease.fail();
             }
-            self.account.failed(failure);
+            self.account.trail.backend_failed(failure);
+            if cause.blames_backend() {
+                self.account.seat.report(Outcome::Failed);
+            }
         }
         self.account
             .close(Finish::Failed, Some(cause.reason()), &ended);
@@ -372,6 +375,13 @@ impl Break {
             Self::TooSlow(_) => Some(UpstreamFailure::Timeout),
             Self::Shutdown => None,
         }
+    }
+
+    /// Whether it says anything of the backend's health. An answer that flowed
+    /// to the end of its time may only have been long, or read by a client that
+    /// takes its time: who wanted to could eject backends with it.
+    const fn blames_backend(self) -> bool {
+        !matches!(self, Self::TooSlow(Overrun::Whole))
     }
 
     const fn reason(self) -> Reason {

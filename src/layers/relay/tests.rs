@@ -29,10 +29,16 @@ impl Bench {
 
     /// A relay whose backend has said something before it began.
     async fn after(kind: Kind, said: impl FnOnce(&Script)) -> Self {
+        Self::within(kind, None, said).await
+    }
+
+    /// The same with a limit of the whole answer.
+    async fn within(kind: Kind, whole: Option<Duration>, said: impl FnOnce(&Script)) -> Self {
+        let now = tokio::time::Instant::now();
         let limits = AnswerLimits {
-            first_data: Some(tokio::time::Instant::now() + Duration::from_secs(30)),
+            first_data: Some(now + Duration::from_secs(30)),
             silence: Duration::from_secs(5),
-            whole: None,
+            whole: whole.map(|limit| now + limit),
         };
         let fixture = Fixture::new();
         let measured = fixture.measured(STREAM).await;
@@ -214,6 +220,22 @@ async fn silence_ends_a_stream_only_after_its_first_data_event() {
     tokio::time::advance(Duration::from_secs(5)).await;
     assert!(bench.text().contains("\"code\":\"upstream_timeout\""));
     assert_eq!(bench.ended(), (0, 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_out_of_time_while_it_flows_is_not_held_against_the_backend() {
+    let kind = Kind::Events(ScanMode::Observe);
+    let limit = Some(Duration::from_secs(7));
+    let mut bench = Bench::within(kind, limit, |_| {}).await;
+    for _ in 0..2 {
+        bench.script.data(EVENT);
+        bench.text();
+        assert_pending!(bench.poll());
+        tokio::time::advance(Duration::from_secs(4)).await;
+    }
+    assert!(bench.text().contains("\"code\":\"upstream_timeout\""));
+    assert_eq!(bench.ended(), (0, 1, 0));
+    assert_eq!(bench.fixture.outcomes(), []);
 }
 
 #[tokio::test(start_paused = true)]
