@@ -84,6 +84,25 @@ impl Queue {
         self.by_home[tier as usize]
     }
 
+    /// Notes where a waiter belongs now and what it may generate there. If that
+    /// is another tier than before, says how many are left in the old one.
+    pub(super) fn settle(
+        &mut self,
+        ticket: TicketId,
+        home: Tier,
+        output: OutputLimit,
+    ) -> Option<u32> {
+        let waiter = self.waiters.get_mut(&ticket)?;
+        waiter.output = output;
+        if waiter.home == home {
+            return None;
+        }
+        let old = std::mem::replace(&mut waiter.home, home);
+        self.by_home[home as usize] += 1;
+        self.by_home[old as usize] -= 1;
+        Some(self.by_home[old as usize])
+    }
+
     pub(super) fn get(&self, ticket: TicketId) -> Option<&Waiter> {
         self.waiters.get(&ticket)
     }

@@ -294,32 +294,41 @@ impl Admission {
         }
     }
 
-    fn find(&self, now: Time, ticket: TicketId) -> Finding {
+    fn find(&mut self, now: Time, ticket: TicketId) -> Finding {
         let waiter = self
             .queue
             .get(ticket)
             .expect("an examined ticket is in the queue");
-        let demand = &waiter.demand;
-        let fleet = self.fleet(now);
         let asked = Asked {
-            demand,
+            demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
         };
-        let (home, output) = match fleet.prospect(asked) {
+        let (home, output) = match self.fleet(now).prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
             Prospect::TooLong { limit } => {
-                return Finding::Never(super::refuse::too_long(demand, limit));
+                return Finding::Never(super::refuse::too_long(&waiter.demand, limit));
             }
             Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
             Prospect::Unknown => return Finding::NotNow,
         };
-        if !self.share_allows(demand.tenant, self.tokens_of(demand, output)) {
+        // Where it belongs changes with what the backends can hold; whoever
+        // leaves a tier may let others borrow it.
+        self.round.again |= self.queue.settle(ticket, home, output) == Some(0);
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("an examined ticket is in the queue");
+        let asked = Asked {
+            demand: &waiter.demand,
+            shape: &waiter.shape,
+            ticket: Some(ticket),
+        };
+        if !self.share_allows(waiter.demand.tenant, self.tokens_of(&waiter.demand, output)) {
             return Finding::NotNow;
         }
-        fleet
-            .place(asked, home, output)
-            .map_or(Finding::NoRoom, Finding::Fits)
+        let placement = self.fleet(now).place(asked, home, output);
+        placement.map_or(Finding::NoRoom, Finding::Fits)
     }
 
     /// Keeps the emptiest backend that could ever hold the waiter for it, once
