@@ -28,7 +28,7 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 #[test]
 fn strict_histories_keep_every_promise() {
     let mut admitted = 0;
-    for seed in seeds(600) {
+    for seed in seeds(2000) {
         admitted += run(seed, Kind::Strict).admitted;
     }
     assert!(admitted > 0, "no history admitted anything");
@@ -37,7 +37,7 @@ fn strict_histories_keep_every_promise() {
 #[test]
 fn forecast_histories_keep_every_promise_but_the_one_about_preemption() {
     let mut admitted = 0;
-    for seed in seeds(400) {
+    for seed in seeds(1500) {
         admitted += run(seed, Kind::Forecast).admitted;
     }
     assert!(admitted > 0, "no history admitted anything");
@@ -46,7 +46,7 @@ fn forecast_histories_keep_every_promise_but_the_one_about_preemption() {
 #[test]
 fn the_forecast_of_known_lengths_hardly_ever_preempts() {
     let (mut admitted, mut preemptions) = (0, 0);
-    for seed in seeds(200) {
+    for seed in seeds(500) {
         let outcome = run(seed, Kind::KnownLengths);
         admitted += outcome.admitted;
         preemptions += outcome.preemptions;
