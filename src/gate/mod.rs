@@ -117,12 +117,6 @@ impl Gate {
         }
     }
 
-    /// What would happen to `demand` now; changes nothing.
-    pub fn decide(&self, demand: &Demand) -> Decision {
-        let inner = self.shared.lock();
-        inner.admission.decide(self.shared.clock.now(), demand)
-    }
-
     /// Whether the line has a place left for `tenant`, whatever it asks; cheap.
     ///
     /// # Errors

@@ -8,10 +8,12 @@
 
 mod history;
 mod invariants;
+mod oversubscription;
 mod random;
 mod world;
 
 use history::{Kind, run};
+use tidegate::core::placement::Reservation;
 
 fn seeds(default: u64) -> std::ops::Range<u64> {
     let variable = |name: &str| {
@@ -56,6 +58,26 @@ fn the_forecast_of_known_lengths_hardly_ever_preempts() {
         preemptions * 1000 <= admitted,
         "{preemptions} preemptions of {admitted} admitted"
     );
+}
+
+#[test]
+fn the_forecast_of_an_oversubscribed_pool_neither_preempts_nor_idles() {
+    for (count, prompt, output) in [(16, 1500, 1500), (32, 200, 1500)] {
+        let (preempted, seconds) =
+            oversubscription::run(oversubscription::forecast(), count, prompt, output);
+        let (never, strict_seconds) =
+            oversubscription::run(Reservation::Strict, count, prompt, output);
+        assert_eq!(
+            (preempted, never),
+            (0, 0),
+            "{count} × ({prompt} + {output})"
+        );
+        // Staggered, more run at one time than when each holds its worst case.
+        assert!(
+            seconds < strict_seconds * 0.95,
+            "{seconds} against {strict_seconds} s"
+        );
+    }
 }
 
 #[test]
