@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use tidegate::tokenize::{ChatInput, CounterSpec, ModelCounter, PromptInput, Source};
+use tidegate::tokenize::{ChatInput, CounterSpec, Effort, ModelCounter, PromptInput, Source};
 
 const PROSE: &str = "The gateway counts the prompt before it reserves memory for it, so that an \
                      engine never has to preempt; 42 requests waited 17.5 seconds.\n";
@@ -64,7 +64,7 @@ fn count(counter: &ModelCounter, text: &str) -> u64 {
         texts: &[Cow::Borrowed(text)],
         add_special_tokens: true,
     };
-    counter.count(&input).unwrap().total()
+    counter.count(&input, &Effort::default()).unwrap().total()
 }
 
 fn texts(c: &mut Criterion) {
@@ -124,7 +124,7 @@ fn chats(c: &mut Criterion) {
         let bytes = ModelCounter::cost_bytes(&input);
         group.throughput(Throughput::Bytes(bytes.try_into().unwrap()));
         group.bench_function(BenchmarkId::new("render and count", turns), |b| {
-            b.iter(|| model.count(black_box(&input)).unwrap());
+            b.iter(|| model.count(black_box(&input), &Effort::default()).unwrap());
         });
     }
     group.finish();

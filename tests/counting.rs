@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use tidegate::tokenize::{
-    ChatInput, Count, CountError, CounterSpec, ModelCounter, Precision, PromptInput, Source,
+    ChatInput, Count, CountError, CounterSpec, Effort, ModelCounter, Precision, PromptInput, Source,
 };
 
 fn golden(name: &str) -> PathBuf {
@@ -47,7 +47,7 @@ fn chat_input(body: &Value) -> ChatInput<'_> {
 }
 
 fn count_chat(counter: &ModelCounter, body: &Value) -> Result<Count, CountError> {
-    counter.count(&PromptInput::Chat(chat_input(body)))
+    counter.count(&PromptInput::Chat(chat_input(body)), &Effort::default())
 }
 
 fn count_text(counter: &ModelCounter, text: &str, add_special_tokens: bool) -> Count {
@@ -56,7 +56,7 @@ fn count_text(counter: &ModelCounter, text: &str, add_special_tokens: bool) -> C
         texts: &texts,
         add_special_tokens,
     };
-    counter.count(&input).unwrap()
+    counter.count(&input, &Effort::default()).unwrap()
 }
 
 fn exact(tokens: u64) -> Count {
@@ -82,7 +82,7 @@ fn every_golden_chat_renders_and_counts_as_in_vllm() {
             };
             let body = &requests[name];
             let rendered = counter.render(&chat_input(body));
-            let rendered = rendered.map(|found| found.map(|found| found.text));
+            let rendered = rendered.map(|found| found.map(|found| found.text()));
             let counted = count_chat(&counter, body);
             let tokens = expected["tokens"].as_u64().unwrap();
             if rendered == Ok(Some(text.to_owned())) && counted == Ok(exact(tokens)) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::core::backend::{BackendId, Capacity, CapacitySource, Tier};
 use crate::core::stats::BackendState;
 use crate::layers::pool::{CountingPlace, Pool};
-use crate::tokenize::{Precision, PromptInput};
+use crate::tokenize::{Effort, Precision, PromptInput};
 use crate::upstream::client::{Bounds, Client, Connector};
 use crate::upstream::tokenize::{Question, tokenize};
 
@@ -98,10 +98,11 @@ fn differ(tier: Tier, what: &str, values: impl Iterator<Item = u64> + Clone) -> 
 
 /// Asks one engine to count a text that we have counted.
 async fn compare_counts<C: Connector>(pool: &Pool, client: &Client<C>) {
-    let ours = pool.counter().count(&PromptInput::Texts {
+    let sample = PromptInput::Texts {
         texts: &[SAMPLE.into()],
         add_special_tokens: true,
-    });
+    };
+    let ours = pool.counter().count(&sample, &Effort::default());
     let Some(seat) = known(pool).first().map(|backend| pool.seat(backend.id)) else {
         return;
     };

@@ -10,8 +10,8 @@
 //! [`Precision::Estimated`].
 //!
 //! ```text
-//!  ChatInput ─► conversation (as vLLM rewrites it) ─► template ─► text ─┐
-//!  Texts ───────────────────────────────────────────────────────────────┴─► engine ─► Count
+//!  ChatInput ─► renderer (template, or the model's own) ─► segments ─┐
+//!  Texts ────────────────────────────────────────────────────────────┴─► engine ─► Count
 //! ```
 //!
 //! "Exact" is relative to the served stack: tokenizers built on different
@@ -20,9 +20,12 @@
 
 mod chat;
 mod counter;
+mod effort;
 mod engine;
 mod estimate;
 mod files;
+mod load;
+mod render;
 mod runs;
 mod template;
 #[cfg(test)]
@@ -34,8 +37,10 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use counter::{ModelCounter, Rendered};
+pub use counter::ModelCounter;
+pub use effort::Effort;
 pub use estimate::MediaAllowance;
+pub use render::{AddedTokens, Rendered, Segment};
 
 /// Where the token counts of one served model come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,10 +162,13 @@ pub enum Precision {
     Exact,
     /// On the high side of what the engine will count, as far as can be known.
     Estimated,
+    /// Below what the engine will count: the count stopped once it was past
+    /// [`Effort::enough`].
+    AtLeast,
 }
 
 impl Precision {
-    /// Exact only if both are.
+    /// The weaker of both: exact only if both are.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.max(other)

@@ -23,7 +23,10 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
                       {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 fn chat(counter: &ModelCounter, messages: &Value) -> Result<Count, CountError> {
-    counter.count(&PromptInput::Chat(ChatInput::new(messages)))
+    counter.count(
+        &PromptInput::Chat(ChatInput::new(messages)),
+        &Effort::default(),
+    )
 }
 
 fn text(counter: &ModelCounter, text: &str) -> Count {
@@ -31,7 +34,7 @@ fn text(counter: &ModelCounter, text: &str) -> Count {
         texts: &[Cow::Borrowed(text)],
         add_special_tokens: true,
     };
-    counter.count(&input).unwrap()
+    counter.count(&input, &Effort::default()).unwrap()
 }
 
 fn estimated(counter: &ModelCounter, messages: &Value) -> u64 {
@@ -174,7 +177,7 @@ fn flags_that_contradict_and_empty_chats_are_refused() {
     let messages = json!([{"role": "assistant", "content": null}]);
     let mut input = ChatInput::new(&messages);
     input.continue_final_message = true;
-    let both = counter.count(&PromptInput::Chat(input.clone()));
+    let both = counter.count(&PromptInput::Chat(input.clone()), &Effort::default());
     assert_eq!(both, Err(CountError::ContinueAndGenerate));
     input.add_generation_prompt = false;
     let messages =
@@ -184,7 +187,7 @@ fn flags_that_contradict_and_empty_chats_are_refused() {
         tiny_model(),
         Some("{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}"),
     );
-    let nothing = parts.count(&PromptInput::Chat(input));
+    let nothing = parts.count(&PromptInput::Chat(input), &Effort::default());
     assert_eq!(nothing, Err(CountError::NothingToContinue));
 }
 
@@ -194,7 +197,9 @@ fn a_template_of_the_request_is_never_compiled() {
     let messages = json!([{"role": "user", "content": "hi"}]);
     let mut input = ChatInput::new(&messages);
     input.chat_template = Some("{{ raise_exception('compiled') }}");
-    let count = counter.count(&PromptInput::Chat(input)).unwrap();
+    let count = counter
+        .count(&PromptInput::Chat(input), &Effort::default())
+        .unwrap();
     assert_eq!(count.precision, Precision::Estimated);
 }
 
@@ -238,7 +243,7 @@ fn text_without_white_space_is_estimated_higher() {
 fn ids_are_counted_by_their_length() {
     let counter = make(Source::Estimate, None);
     let count = counter
-        .count(&PromptInput::Ids { counts: &[3, 8192] })
+        .count(&PromptInput::Ids { counts: &[3, 8192] }, &Effort::default())
         .unwrap();
     assert_eq!(count.prompts, [3, 8192]);
     assert_eq!(count.precision, Precision::Exact);
@@ -275,7 +280,7 @@ fn operator_variables_are_defaults_for_those_of_a_request() {
     let mut input = ChatInput::new(&messages);
     input.chat_template_kwargs = Some(&kwargs);
     let rendered = counter.render(&input).unwrap().unwrap();
-    assert_eq!(rendered.text, "1-3-<|im_end|>-False");
+    assert_eq!(rendered.text(), "1-3-<|im_end|>-False");
     assert_eq!(rendered.media_tokens, 0);
 }
 
@@ -331,7 +336,7 @@ proptest! {
         let mut input = ChatInput::new(&messages);
         input.tools = tools.as_ref();
         input.chat_template_kwargs = kwargs.as_object();
-        let counted = QWEN3.with(|counter| counter.count(&PromptInput::Chat(input)));
+        let counted = QWEN3.with(|counter| counter.count(&PromptInput::Chat(input), &Effort::default()));
         if let Ok(count) = counted {
             prop_assert!(count.total() > 0);
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Asked;
 use super::seen::BOUNDS;
-use crate::tokenize::{ChatInput, Count, CountError, Precision, PromptInput};
+use crate::tokenize::{ChatInput, Count, CountError, Effort, Precision, PromptInput};
 use crate::upstream::client::Endpoint;
 use crate::upstream::tokenize::{Chat, Question, tokenize};
 
@@ -76,7 +76,7 @@ async fn both(
 ) -> Compared {
     let engine = tokenize(&asked.client, endpoint, theirs, BOUNDS).await;
     let refusal = engine.as_ref().err().map(ToString::to_string);
-    let ours = asked.counter().count(ours);
+    let ours = asked.counter().count(ours, &Effort::default());
     Compared {
         model: asked.model().name.clone(),
         backend: asked.backend().name.clone(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::core::units::Tokens;
 use crate::protocol::request::{Chat, Prompt, Truncate};
-use crate::tokenize::{ChatInput, Count, CountError, ModelCounter, Precision, PromptInput};
+use crate::tokenize::{ChatInput, Count, CountError, Effort, ModelCounter, Precision, PromptInput};
 
 use crate::layers::error::{MeasureError, Refusal};
 use crate::layers::threads::Threads;
@@ -41,7 +41,7 @@ pub(super) async fn count(
     threads: &Threads,
 ) -> Result<Counted, Refusal> {
     let text_bytes = text_bytes(&prompt);
-    let count = move || with_input(&prompt, |input| counter.count(input));
+    let count = move || with_input(&prompt, |input| counter.count(input, &Effort::default()));
     let counted = if text_bytes < INLINE_BYTES {
         count()
     } else {

@@ -129,6 +129,7 @@ fn note(letter: &Letter, counted: &Counted) {
     let precision = match counted.precision {
         Precision::Exact => "exact",
         Precision::Estimated => "estimated",
+        Precision::AtLeast => "at_least",
     };
     letter.trail.note(|facts| {
         facts.record.prompt_tokens = Some(counted.total().get());

@@ -8,7 +8,9 @@ use super::{server, spec};
 use crate::core::units::{Blocks, Tokens};
 use crate::sim::engine::{OnOverflow, Scheduling};
 use crate::sim_server::{CHAT_TEMPLATE, OutputLength, SimServer};
-use crate::tokenize::{ChatInput, CounterSpec, ModelCounter, Precision, PromptInput, Source};
+use crate::tokenize::{
+    ChatInput, CounterSpec, Effort, ModelCounter, Precision, PromptInput, Source,
+};
 
 async fn completion(server: &SimServer, fields: Value) -> Value {
     let answered = ask(server, &post("/v1/completions", &fields)).await;
@@ -286,7 +288,10 @@ async fn a_gateway_with_the_same_vocabulary_and_template_counts_the_same() {
             .await
             .json();
         let counted = counter
-            .count(&PromptInput::Chat(ChatInput::new(&messages)))
+            .count(
+                &PromptInput::Chat(ChatInput::new(&messages)),
+                &Effort::default(),
+            )
             .unwrap();
         assert_eq!(counted.precision, Precision::Exact);
         assert_eq!(

@@ -3,7 +3,7 @@
 use fastokens::{AddedTokenPolicy, Tokenizer};
 use serde_json::Value;
 
-use super::{AddSpecial, Counted, Engine};
+use super::{AddSpecial, AddedTokens, Counted, Encoding, Engine};
 
 /// A `tokenizer.json` read by fastokens.
 pub(super) struct Fast(Tokenizer);
@@ -19,12 +19,13 @@ impl Fast {
 }
 
 impl Engine for Fast {
-    fn count(&self, text: &str, add_special: AddSpecial) -> Option<Counted> {
-        let framed = add_special == AddSpecial::Framed;
-        let ids = self
-            .0
-            .encode_with_policy(text, framed, AddedTokenPolicy::All)
-            .ok()?;
+    fn count(&self, text: &str, encoding: Encoding) -> Option<Counted> {
+        let framed = encoding.special == AddSpecial::Framed;
+        let policy = match encoding.added {
+            AddedTokens::Recognised => AddedTokenPolicy::All,
+            AddedTokens::Ordinary => AddedTokenPolicy::None,
+        };
+        let ids = self.0.encode_with_policy(text, framed, policy).ok()?;
         Counted::exact(ids.len())
     }
 }

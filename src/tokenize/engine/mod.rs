@@ -26,28 +26,44 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::runs::has_run_over;
-use super::{LoadError, Precision};
+use super::{AddedTokens, Effort, LoadError, Precision};
 
 /// Texts from this length on are kept from fastokens; below it, its encoder
 /// never leaves the calling thread.
 const POOL_BYTES: usize = 64 * 1024;
 
 /// One tokenizer implementation with one vocabulary loaded.
-///
-/// Added tokens in the text are recognised as control tokens, special or not,
-/// because the engine behind the gateway encodes rendered chats that way.
 trait Engine: Send + Sync {
     /// Tokens of `text`, or `None` if the implementation gives an error.
-    fn count(&self, text: &str, add_special_tokens: AddSpecial) -> Option<Counted>;
+    fn count(&self, text: &str, encoding: Encoding) -> Option<Counted>;
+}
+
+/// How a text is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Encoding {
+    /// Whether the post-processor frames it.
+    pub(super) special: AddSpecial,
+    /// What a control token spelled out in it is.
+    pub(super) added: AddedTokens,
 }
 
 /// Whether the post-processor frames the text with its own tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AddSpecial {
     /// As `/v1/completions` does.
     Framed,
     /// As `/v1/chat/completions` does.
     Bare,
+}
+
+impl Encoding {
+    /// The text of a prompt whose control tokens count as such.
+    pub(super) const fn recognised(special: AddSpecial) -> Self {
+        Self {
+            special,
+            added: AddedTokens::Recognised,
+        }
+    }
 }
 
 impl AddSpecial {
@@ -131,15 +147,16 @@ impl Engines {
         })
     }
 
-    /// Counts `text`; `None` if the engine fails or panics on it.
-    pub(super) fn count(&self, text: &str, add_special: AddSpecial) -> Option<Counted> {
+    /// Counts `text` with no more than `effort`; `None` if the engine fails or
+    /// panics on it.
+    pub(super) fn count(&self, text: &str, encoding: Encoding, _: &Effort<'_>) -> Option<Counted> {
         let engine = match &self.tail {
             Some(tail) if self.is_for_tail(text) => tail.as_ref(),
             _ => self.first.as_ref(),
         };
         // The engines' caches stay usable after an unwind: they are rebuilt from
         // the vocabulary, and a poisoned one is an error on the next call.
-        catch_unwind(AssertUnwindSafe(|| engine.count(text, add_special))).ok()?
+        catch_unwind(AssertUnwindSafe(|| engine.count(text, encoding))).ok()?
     }
 
     fn is_for_tail(&self, text: &str) -> bool {
@@ -160,7 +177,7 @@ mod tests {
     struct Panics;
 
     impl Engine for Panics {
-        fn count(&self, _: &str, _: AddSpecial) -> Option<Counted> {
+        fn count(&self, _: &str, _: Encoding) -> Option<Counted> {
             panic!("an engine bug")
         }
     }
@@ -172,7 +189,13 @@ mod tests {
             tail: None,
             max_run_bytes: 4096,
         };
-        assert_eq!(engines.count("hello", AddSpecial::Bare), None);
-        assert_eq!(engines.count("hello", AddSpecial::Framed), None);
+        let effort = Effort::default();
+        for special in [AddSpecial::Bare, AddSpecial::Framed] {
+            let encoding = Encoding {
+                special,
+                added: AddedTokens::Recognised,
+            };
+            assert_eq!(engines.count("hello", encoding, &effort), None);
+        }
     }
 }

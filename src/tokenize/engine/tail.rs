@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokenizers::pipeline::{EncodeOptions, Override, PipelineTokenizer};
 
-use super::{AddSpecial, Counted, Engine};
+use super::{AddSpecial, AddedTokens, Counted, Encoding, Engine};
 
 /// A `tokenizer.json` read by `tokenizers`.
 pub(super) struct Tail(PipelineTokenizer);
@@ -21,10 +21,10 @@ impl Tail {
 }
 
 impl Engine for Tail {
-    fn count(&self, text: &str, add_special: AddSpecial) -> Option<Counted> {
+    fn count(&self, text: &str, encoding: Encoding) -> Option<Counted> {
         let options = EncodeOptions {
-            add_special_tokens: add_special == AddSpecial::Framed,
-            encode_special_tokens: false,
+            add_special_tokens: encoding.special == AddSpecial::Framed,
+            encode_special_tokens: encoding.added == AddedTokens::Ordinary,
             padding: Override::Off,
             truncation: Override::Off,
         };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use tiktoken_rs::CoreBPE;
 
-use super::{AddSpecial, Counted, Engine};
+use super::{AddedTokens, Counted, Encoding, Engine};
 use crate::tokenize::runs::{has_run_over, pieces};
 use crate::tokenize::{LoadError, Precision};
 
@@ -52,20 +52,20 @@ impl Tiktoken {
 
 impl Engine for Tiktoken {
     /// These vocabularies have no post-processor, so framed and bare are the same.
-    fn count(&self, text: &str, _: AddSpecial) -> Option<Counted> {
+    fn count(&self, text: &str, encoding: Encoding) -> Option<Counted> {
+        let encode = |text: &str| match encoding.added {
+            AddedTokens::Recognised => self.0.count_with_special_tokens(text),
+            AddedTokens::Ordinary => self.0.count_ordinary(text),
+        };
         if !has_run_over(text, LONGEST_RUN) {
-            return Counted::exact(self.0.count_with_special_tokens(text));
+            return Counted::exact(encode(text));
         }
         // A cut can only lose merges, so the sum is not below the truth. Hostile
         // runs mostly repeat themselves, and then one piece is counted once.
         let mut counted = HashMap::new();
         let tokens: usize = pieces(text, CUT)
             .into_iter()
-            .map(|piece| {
-                *counted
-                    .entry(piece)
-                    .or_insert_with(|| self.0.count_with_special_tokens(piece))
-            })
+            .map(|piece| *counted.entry(piece).or_insert_with(|| encode(piece)))
             .sum();
         Some(Counted {
             tokens: u64::try_from(tokens).ok()?,
@@ -77,10 +77,13 @@ impl Engine for Tiktoken {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tokenize::engine::AddSpecial;
 
     fn count(name: &str, text: &str) -> Counted {
         let vocabulary = Tiktoken::load(name).unwrap();
-        vocabulary.count(text, AddSpecial::Bare).unwrap()
+        vocabulary
+            .count(text, Encoding::recognised(AddSpecial::Bare))
+            .unwrap()
     }
 
     #[test]

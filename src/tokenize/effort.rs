@@ -1,0 +1,36 @@
+//! How much work a count is worth.
+//!
+//! Decides when counting may stop short: past the number that settles the
+//! request, past its time, or once nobody waits for the answer. Never stops in
+//! the middle of a piece: tokenizers cannot be interrupted.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// Bounds on the work of one count; the default is none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Effort<'a> {
+    /// Tokens of one prompt past which its exact number changes nothing: the
+    /// count may stop there and is then [`Precision::AtLeast`](super::Precision).
+    pub enough: Option<u64>,
+    /// When the rest is charged by an upper bound instead of being counted.
+    pub until: Option<Instant>,
+    /// Set once nobody waits any more; the number returned then means nothing.
+    pub abandoned: Option<&'a AtomicBool>,
+}
+
+impl Effort<'_> {
+    /// Whether `tokens` of a prompt settle it.
+    pub(super) fn is_enough(&self, tokens: u64) -> bool {
+        self.enough.is_some_and(|enough| tokens > enough)
+    }
+
+    /// Whether the time is up, or nobody waits.
+    pub(super) fn is_spent(&self) -> bool {
+        // Relaxed: a flag that only saves work publishes nothing.
+        let abandoned = self
+            .abandoned
+            .is_some_and(|abandoned| abandoned.load(Ordering::Relaxed));
+        abandoned || self.until.is_some_and(|until| Instant::now() >= until)
+    }
+}

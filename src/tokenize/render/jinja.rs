@@ -1,0 +1,58 @@
+//! Chat templates: most models.
+
+use serde_json::{Map, Value};
+
+use super::{AddedTokens, Segment};
+use crate::tokenize::chat::{Conversation, Defaults, Odd, variables};
+use crate::tokenize::template::{ModelTemplates, RenderError};
+use crate::tokenize::{ChatInput, CountError};
+
+/// The compiled templates of a model and the variables they always see.
+pub(in crate::tokenize) struct Jinja {
+    /// The templates.
+    pub(in crate::tokenize) templates: ModelTemplates,
+    /// `bos_token` and its like, from the tokenizer's configuration.
+    pub(in crate::tokenize) special_tokens: Map<String, Value>,
+    /// The operator's default variables.
+    pub(in crate::tokenize) template_kwargs: Map<String, Value>,
+}
+
+// === impl Jinja ===
+
+impl Jinja {
+    pub(super) fn render(&self, chat: &ChatInput<'_>) -> Result<Option<Vec<Segment>>, CountError> {
+        if chat.chat_template.is_some() {
+            return Ok(None);
+        }
+        let template = self
+            .templates
+            .choose(chat.tools.filter(|tools| !tools.is_null()));
+        let Ok(mut conversation) = Conversation::read(chat.messages, template) else {
+            return Ok(None);
+        };
+        let open_end = chat
+            .continue_final_message
+            .then(|| conversation.open_end())
+            .transpose()?;
+        let defaults = Defaults {
+            special_tokens: &self.special_tokens,
+            template_kwargs: &self.template_kwargs,
+        };
+        let variables = match variables(defaults, chat, &conversation) {
+            Ok(variables) => variables,
+            Err(Odd) => return Ok(None),
+        };
+        let mut text = match template.render(variables) {
+            Ok(text) => text,
+            Err(RenderError::Raised(message)) => return Err(CountError::Template(message)),
+            Err(RenderError::Failed(_)) => return Ok(None),
+        };
+        if let Some(open_end) = open_end {
+            open_end.cut(&mut text)?;
+        }
+        Ok(Some(vec![Segment::Text {
+            text,
+            added: AddedTokens::Recognised,
+        }]))
+    }
+}

@@ -1,0 +1,76 @@
+//! A conversation as the text an engine encodes.
+//!
+//! Decides which renderer a model has and what its prompt consists of. Never
+//! counts. Invariant: pieces are encoded apart, so their tokens add up; a
+//! conversation whose rendering cannot be foreseen here is `None`, not a guess.
+
+mod jinja;
+
+use super::{ChatInput, CountError};
+
+pub(super) use jinja::Jinja;
+
+/// What a control token spelled out in a text is to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddedTokens {
+    /// The control token: chats rendered by a template are encoded so.
+    Recognised,
+    /// Ordinary characters: renderers that write control tokens by id do so.
+    Ordinary,
+}
+
+/// One piece of a rendered prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// A text encoded by itself.
+    Text {
+        /// The text.
+        text: String,
+        /// What control tokens spelled out in it are.
+        added: AddedTokens,
+    },
+    /// Tokens written by id.
+    Ids(u64),
+}
+
+/// A chat as the pieces that the engine encodes, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rendered {
+    /// The pieces.
+    pub segments: Vec<Segment>,
+    /// Tokens charged for media on top of them.
+    pub media_tokens: u64,
+}
+
+/// How a model's prompts are rendered.
+pub(super) enum Renderer {
+    /// By its chat template.
+    Jinja(Jinja),
+}
+
+// === impl Renderer ===
+
+impl Renderer {
+    /// Renders a chat; `None` if that cannot be foreseen here.
+    ///
+    /// # Errors
+    /// A conversation that the engine refuses.
+    pub(super) fn render(&self, chat: &ChatInput<'_>) -> Result<Option<Vec<Segment>>, CountError> {
+        match self {
+            Self::Jinja(jinja) => jinja.render(chat),
+        }
+    }
+}
+
+// === impl Rendered ===
+
+impl Rendered {
+    /// Every text, one after the other; tokens written by id have none.
+    pub fn text(&self) -> String {
+        let texts = self.segments.iter().map(|segment| match segment {
+            Segment::Text { text, .. } => text.as_str(),
+            Segment::Ids(_) => "",
+        });
+        texts.collect()
+    }
+}
