@@ -46,6 +46,7 @@ fn prompt(prompt: Prompt<'_>) -> Prompt<'static> {
 fn chat(chat: Chat<'_>) -> Chat<'static> {
     let text = |cow: Cow<'_, str>| Cow::Owned(cow.into_owned());
     Chat {
+        origin: chat.origin,
         messages: chat.messages,
         tools: chat.tools,
         tool_choice: chat.tool_choice,

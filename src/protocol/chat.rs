@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
 use super::lax;
-use super::request::{Chat, RequestError, ToolChoice};
+use super::request::{Chat, Origin, RequestError, ToolChoice};
 
 /// Content part types that are text to the template; any other is media.
 const TEXT_PARTS: [&str; 6] = [
@@ -31,6 +31,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         return Err(RequestError::OpenAndClosed);
     }
     Ok(Chat {
+        origin: Origin::ChatCompletions,
         media: has_media(&messages),
         messages,
         tools: fields.array(Field::Tools)?,

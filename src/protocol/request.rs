@@ -91,9 +91,22 @@ pub enum Prompt<'a> {
     },
 }
 
+/// The API whose body became a chat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// `/v1/chat/completions`.
+    ChatCompletions,
+    /// `/v1/responses`.
+    Responses,
+    /// `/v1/messages` and `/v1/messages/count_tokens`.
+    Messages,
+}
+
 /// A chat prompt and everything that changes how it is rendered.
 #[derive(Debug)]
 pub struct Chat<'a> {
+    /// The API it came by.
+    pub origin: Origin,
     /// The messages: a non-empty array of objects, key order kept.
     pub messages: Value,
     /// `tools`, where given.

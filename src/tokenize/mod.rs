@@ -111,11 +111,26 @@ pub enum PromptInput<'a> {
     },
 }
 
+/// The API whose request became a chat: engines render some models differently
+/// per API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// `/v1/chat/completions`.
+    #[default]
+    ChatCompletions,
+    /// `/v1/responses`.
+    Responses,
+    /// `/v1/messages` and `/v1/messages/count_tokens`.
+    Messages,
+}
+
 /// The parts of a chat request that decide its prompt.
 ///
 /// [`ChatInput::new`] sets what the engine assumes for absent fields.
 #[derive(Clone, Debug)]
 pub struct ChatInput<'a> {
+    /// The API the chat came by; default chat completions.
+    pub origin: Origin,
     /// The `messages` array.
     pub messages: &'a Value,
     /// The `tools` array, already absent where the engine would exclude it.
@@ -142,6 +157,7 @@ impl<'a> ChatInput<'a> {
     /// A chat with every other field absent from the request.
     pub const fn new(messages: &'a Value) -> Self {
         Self {
+            origin: Origin::ChatCompletions,
             messages,
             tools: None,
             documents: None,

@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use crate::core::units::Tokens;
-use crate::protocol::request::{Chat, Prompt, Truncate};
-use crate::tokenize::{ChatInput, Count, CountError, Effort, ModelCounter, Precision, PromptInput};
+use crate::protocol::request::{self, Chat, Prompt, Truncate};
+use crate::tokenize::{
+    ChatInput, Count, CountError, Effort, ModelCounter, Origin, Precision, PromptInput,
+};
 
 use crate::layers::error::{MeasureError, Refusal};
 use crate::layers::threads::Threads;
@@ -92,6 +94,7 @@ fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<'_>) -> R) 
 /// unless told otherwise, and the larger reading is charged.
 fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
     ChatInput {
+        origin: origin(chat.origin),
         messages: &chat.messages,
         tools: chat.tools.as_ref(),
         documents: chat.documents.as_ref(),
@@ -101,6 +104,14 @@ fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
         add_generation_prompt: chat.add_generation_prompt,
         continue_final_message: chat.continue_final_message,
         add_special_tokens: chat.add_special_tokens,
+    }
+}
+
+fn origin(origin: request::Origin) -> Origin {
+    match origin {
+        request::Origin::ChatCompletions => Origin::ChatCompletions,
+        request::Origin::Responses => Origin::Responses,
+        request::Origin::Messages => Origin::Messages,
     }
 }
 
