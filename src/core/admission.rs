@@ -143,7 +143,8 @@ impl Admission {
             return Decision::Reject(self.no_backend(now));
         }
         // Those who wait and have not been looked at yet come first.
-        let may_go = !self.round.unfinished && self.share_allows(demand.tenant, tokens);
+        let waits_its_turn = self.round.unfinished || !self.share_allows(demand.tenant, tokens);
+        let may_go = demand.work == Work::Aside || !waits_its_turn;
         if let Some(placement) = may_go.then(|| fleet.place(asked, home, output)).flatten() {
             return Decision::Admit(placement);
         }
@@ -344,6 +345,7 @@ impl Admission {
         let each = match demand.work {
             Work::Generate => self.policy.reservation.expected_output(output),
             Work::Pool => Tokens::ZERO,
+            Work::Aside => return Tokens::ZERO,
         };
         demand.prompt_total() + each * demand.sequences()
     }

@@ -29,6 +29,9 @@ pub enum Work {
     Generate,
     /// Prompt only, for one step (embeddings, scores).
     Pool,
+    /// None: the engine's tokenizer alone works on it. It takes no block and no
+    /// seat, counts against no share, waits for nothing and may be of any length.
+    Aside,
 }
 
 /// Whether growth of the sequences can be watched while they run.

@@ -27,8 +27,13 @@ pub struct Shape {
 impl Shape {
     /// The shape of `demand`.
     pub fn of(demand: &Demand) -> Self {
+        // What holds nothing has no sequences at all.
+        let prompts = match demand.work {
+            Work::Generate | Work::Pool => by_length(&demand.prompts),
+            Work::Aside => Vec::new(),
+        };
         Self {
-            prompts: by_length(&demand.prompts),
+            prompts,
             samples: u64::from(demand.samples.max(1)),
             work: demand.work,
         }
@@ -91,7 +96,7 @@ impl Shape {
     fn prompt_blocks(&self, prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
         let size = capacity.block_size;
         let tokens = match self.work {
-            Work::Pool => prompt,
+            Work::Pool | Work::Aside => prompt,
             Work::Generate => {
                 let emitted = generated.saturating_sub(Tokens::new(1));
                 let grown = emitted.saturating_add(capacity.lookahead);
@@ -117,7 +122,7 @@ impl Shape {
     /// `None` where not even one token does.
     pub fn largest_output(&self, capacity: &Capacity) -> Option<Tokens> {
         let room = capacity.max_model_len.checked_sub(self.longest())?;
-        if self.work == Work::Pool {
+        if self.work != Work::Generate {
             return (self.blocks(Tokens::ZERO, capacity) <= capacity.blocks)
                 .then_some(Tokens::ZERO);
         }

@@ -220,7 +220,7 @@ impl Fleet<'_> {
     pub(super) fn is_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
         self.backends.iter().any(|backend| {
             let reachable = match backend.tier {
-                tier if tier == home => true,
+                tier if tier == home || asked.demand.work == Work::Aside => true,
                 Tier::Standard => self.tier_is_open(asked, home, Tier::Standard),
                 Tier::Large => home < Tier::Large,
                 Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
@@ -259,14 +259,14 @@ impl Fleet<'_> {
     fn is_usable(&self, backend: &Backend, asked: Asked<'_>) -> bool {
         let free_for_us = backend
             .set_aside
-            .is_none_or(|ticket| asked.ticket == Some(ticket));
+            .is_none_or(|ticket| asked.ticket == Some(ticket) || asked.demand.work == Work::Aside);
         backend.admits() && free_for_us && backend.may_serve(asked.demand)
     }
 
     /// Whether traffic at home in `home` may use `tier` at all now.
     fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
         match tier {
-            _ if tier == home => true,
+            _ if tier == home || asked.demand.work == Work::Aside => true,
             Tier::Standard => {
                 let is_larger_up = |backend: &Backend| {
                     backend.tier == Tier::Large
@@ -328,9 +328,17 @@ impl Fleet<'_> {
     /// What `asked` would take on `backend`, if that stays within its limits.
     fn fits(&self, backend: &Backend, asked: Asked<'_>, output: OutputLimit) -> Option<Placement> {
         let capacity = backend.capacity.as_ref()?;
+        if asked.demand.work == Work::Aside {
+            return Some(Placement {
+                backend: backend.id,
+                tier: backend.tier,
+                blocks: Blocks::ZERO,
+                output,
+            });
+        }
         let account = self.ledger.account(backend.id);
         let sequences = account.sequences() + asked.shape.sequences();
-        let has_seats = account.leases() == 0
+        let has_seats = account.sequences() == 0
             || capacity
                 .max_num_seqs
                 .is_none_or(|seats| sequences <= u64::from(seats));
@@ -393,7 +401,7 @@ fn forecast_fit(
         capacity,
         foreign,
     } = site;
-    let alone = account.leases() == 0 && foreign.is_zero();
+    let alone = account.sequences() == 0 && foreign.is_zero();
     // An empty backend takes whatever fits it: waiting would bring nothing.
     let limit = if alone {
         capacity.blocks

@@ -127,6 +127,7 @@ impl Fixture {
             trail,
             tenant: self.tenant.clone(),
             route,
+            path: "/v1/completions",
             pool: Arc::clone(&self.pool),
             served: ServedId(0),
         };

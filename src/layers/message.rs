@@ -14,7 +14,7 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
     let prompt = match route {
         Some(Route::ChatCompletions) => Some("messages"),
         Some(Route::Completions) => Some("prompt"),
-        Some(Route::Models) | None => None,
+        _ => None,
     };
     match refusal {
         Refusal::Ingest(IngestError::Request(error)) => error.param(),

@@ -104,7 +104,8 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (head, body) = request.into_parts();
         let id = request_id(head.headers.get(REQUEST_ID));
-        let route = route(&head.method, head.uri.path()).ok();
+        let matched = route(&head.method, head.uri.path());
+        let route = matched.ok().map(|matched| matched.route);
         let trail = Trail::begin(&id, route, Arc::clone(&self.telemetry));
         let answer = self.inner.call(Traced {
             head,

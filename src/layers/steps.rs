@@ -51,6 +51,8 @@ pub struct Letter {
     pub(super) trail: Trail,
     pub(super) tenant: TenantRef,
     pub(super) route: Route,
+    /// The path the backend is asked by.
+    pub(super) path: &'static str,
     pub(super) pool: Arc<Pool>,
     pub(super) served: ServedId,
 }

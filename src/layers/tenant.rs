@@ -16,7 +16,7 @@ use http::request::Parts;
 use tower::{Layer, Service};
 
 use crate::gate::Clock;
-use crate::protocol::{Route, route};
+use crate::protocol::{Route, WorkKind, route};
 use crate::tenants::{TenantRef, Tenants};
 
 use super::BoxFuture;
@@ -81,17 +81,21 @@ impl TenantLayer {
             .tenants
             .load()
             .authenticate(key, from, self.clock.now())?;
-        // Only a request that will queue must find room; the model list, and
-        // what is not served at all, get their own answers.
-        if let Ok(Route::ChatCompletions | Route::Completions) =
-            route(&head.method, head.uri.path())
-        {
-            self.look_ahead(head, &tenant)?;
+        let Ok(matched) = route(&head.method, head.uri.path()) else {
+            return Ok(tenant);
+        };
+        // Only a request that will queue must find room; what holds no KV, the
+        // model list, and what is not served at all, get their own answers.
+        if matched.route != Route::Models {
+            self.look_at_budget(head)?;
+        }
+        if matched.route.work() != WorkKind::Aside {
+            self.look_ahead(&tenant)?;
         }
         Ok(tenant)
     }
 
-    fn look_ahead(&self, head: &Parts, tenant: &TenantRef) -> Result<(), TenantError> {
+    fn look_at_budget(&self, head: &Parts) -> Result<(), TenantError> {
         let announced = head
             .headers
             .get(CONTENT_LENGTH)
@@ -101,6 +105,10 @@ impl TenantLayer {
         if self.budget.free() < announced.unwrap_or(1) {
             return Err(TenantError::BodyBudgetSpent);
         }
+        Ok(())
+    }
+
+    fn look_ahead(&self, tenant: &TenantRef) -> Result<(), TenantError> {
         let pools = self.pools.load();
         let mut full = None;
         for pool in pools.of(tenant) {
@@ -208,9 +216,9 @@ mod tests {
         };
         let mut waiting = vec![wait(), wait()];
         let layer = layer(&fixture);
-        assert!(layer.look_ahead(&head("/", "1"), &fixture.tenant).is_ok());
+        assert!(layer.look_ahead(&fixture.tenant).is_ok());
         waiting.extend([wait(), wait()]);
-        let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
+        let refused = layer.look_ahead(&fixture.tenant).err();
         let full = Some(TenantError::Full(Reject::Overloaded {
             bound: QueueBound::Requests,
             retry_after: Duration::from_secs(2),
@@ -220,7 +228,7 @@ mod tests {
         fixture.pool.gate().update(|admission, _, _| {
             admission.set_tenant(fixture.tenant.id, limited.policy());
         });
-        let refused = layer.look_ahead(&head("/", "1"), &fixture.tenant).err();
+        let refused = layer.look_ahead(&fixture.tenant).err();
         let places = Some(TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,

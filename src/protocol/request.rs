@@ -193,8 +193,8 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
     let prompt = match route {
         Route::ChatCompletions => Prompt::Chat(Box::new(chat::read(&fields)?)),
         Route::Completions => prompt::completions(&fields)?,
-        // The route takes no body; nothing in one could be meant.
-        Route::Models => return Err(RequestError::Empty("body")),
+        // The route takes no body, or none that is read; nothing in one could be meant.
+        _ => return Err(RequestError::Empty("body")),
     };
     Ok(Request {
         model: fields
@@ -255,7 +255,7 @@ fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
     let n = read(Field::N)?;
     match route {
         Route::Completions => Ok(n.max(read(Field::BestOf)?)),
-        Route::ChatCompletions | Route::Models => Ok(n),
+        _ => Ok(n),
     }
 }
 

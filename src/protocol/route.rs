@@ -2,20 +2,77 @@
 //!
 //! An engine's control routes are open even behind an API key, so a path that
 //! is not listed here never reaches one. Paths are compared byte for byte: no
-//! normalisation, no trailing slash, no case folding.
+//! normalisation, no trailing slash, no case folding. Several paths may lead to
+//! one route; the engine is asked by the path that was sent, unless it only
+//! knows the route by another.
 
 use http::Method;
 use thiserror::Error;
 
-/// A route the gateway serves.
+/// A route the gateway knows; served are those of which a path is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// `POST /v1/chat/completions`.
+    /// Chat completions.
     ChatCompletions,
-    /// `POST /v1/completions`.
+    /// Completions.
     Completions,
-    /// `GET /v1/models`, answered by the gateway itself.
+    /// OpenAI's responses.
+    Responses,
+    /// Anthropic's messages.
+    Messages,
+    /// Anthropic's count of a message's tokens.
+    CountTokens,
+    /// Embeddings of texts or of a conversation.
+    Embeddings,
+    /// Scores of pairs.
+    Score,
+    /// Documents ordered by their score against a query.
+    Rerank,
+    /// Class probabilities of texts.
+    Classify,
+    /// Whatever the model's pooler gives.
+    Pooling,
+    /// Speech to text.
+    Transcriptions,
+    /// Speech to English text.
+    Translations,
+    /// Token ids of a prompt.
+    Tokenize,
+    /// Text of token ids.
+    Detokenize,
+    /// The models, answered by the gateway itself.
     Models,
+}
+
+/// What a method and path lead to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Matched {
+    /// The route.
+    pub route: Route,
+    /// The path the engine is asked by.
+    pub path: &'static str,
+}
+
+/// Whose wire format a route speaks: the shape of its errors and streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI's errors; streams of chunks that end with `[DONE]`.
+    OpenAi,
+    /// OpenAI's errors; streams of named response events.
+    Responses,
+    /// Anthropic's errors and named message events.
+    Messages,
+}
+
+/// What a route makes an engine hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkKind {
+    /// KV of prompt and output until the last token.
+    Generate,
+    /// KV of the prompt for one step.
+    Pool,
+    /// No KV: the tokenizer alone, or nothing at all.
+    Aside,
 }
 
 /// Why a method and path are not served.
@@ -32,42 +89,63 @@ pub enum RouteError {
     },
 }
 
+/// A path that is served.
+struct Listed {
+    /// As the client spells it.
+    sent: &'static str,
+    route: Route,
+    /// As the engine spells it.
+    path: &'static str,
+}
+
+/// Every path that is served.
+const LISTED: [Listed; 3] = [
+    same("/v1/chat/completions", Route::ChatCompletions),
+    same("/v1/completions", Route::Completions),
+    same("/v1/models", Route::Models),
+];
+
+/// A path that client and engine spell alike.
+const fn same(path: &'static str, route: Route) -> Listed {
+    Listed {
+        sent: path,
+        route,
+        path,
+    }
+}
+
 /// Finds the route of a request; `path` is without the query.
 ///
 /// # Errors
 /// [`RouteError::NotFound`] for a path off the list,
 /// [`RouteError::MethodNotAllowed`] for a listed path with another method.
-pub fn route(method: &Method, path: &str) -> Result<Route, RouteError> {
-    let found = Route::ALL.into_iter().find(|route| route.path() == path);
-    let route = found.ok_or(RouteError::NotFound)?;
+pub fn route(method: &Method, path: &str) -> Result<Matched, RouteError> {
+    let found = LISTED.iter().find(|listed| listed.sent == path);
+    let Listed { route, path, .. } = found.ok_or(RouteError::NotFound)?;
     if method.as_str() != route.allow() {
         return Err(RouteError::MethodNotAllowed {
             allow: route.allow(),
         });
     }
-    Ok(route)
+    Ok(Matched {
+        route: *route,
+        path,
+    })
 }
 
 // === impl Route ===
 
 impl Route {
-    /// Every route.
-    pub const ALL: [Self; 3] = [Self::ChatCompletions, Self::Completions, Self::Models];
-
-    /// The path, as the client and the engine spell it.
-    pub const fn path(self) -> &'static str {
-        match self {
-            Self::ChatCompletions => "/v1/chat/completions",
-            Self::Completions => "/v1/completions",
-            Self::Models => "/v1/models",
-        }
+    /// Every path that is served, with its route.
+    pub fn served() -> impl Iterator<Item = (&'static str, Self)> {
+        LISTED.iter().map(|listed| (listed.sent, listed.route))
     }
 
     /// The one method served, as the `Allow` header spells it.
     pub const fn allow(self) -> &'static str {
         match self {
-            Self::ChatCompletions | Self::Completions => "POST",
             Self::Models => "GET",
+            _ => "POST",
         }
     }
 
@@ -76,7 +154,44 @@ impl Route {
         match self {
             Self::ChatCompletions => "chat_completions",
             Self::Completions => "completions",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+            Self::CountTokens => "count_tokens",
+            Self::Embeddings => "embeddings",
+            Self::Score => "score",
+            Self::Rerank => "rerank",
+            Self::Classify => "classify",
+            Self::Pooling => "pooling",
+            Self::Transcriptions => "transcriptions",
+            Self::Translations => "translations",
+            Self::Tokenize => "tokenize",
+            Self::Detokenize => "detokenize",
             Self::Models => "models",
+        }
+    }
+
+    /// Whose wire format it speaks.
+    pub const fn dialect(self) -> Dialect {
+        match self {
+            Self::Responses => Dialect::Responses,
+            Self::Messages | Self::CountTokens => Dialect::Messages,
+            _ => Dialect::OpenAi,
+        }
+    }
+
+    /// What it makes an engine hold.
+    pub const fn work(self) -> WorkKind {
+        match self {
+            Self::ChatCompletions
+            | Self::Completions
+            | Self::Responses
+            | Self::Messages
+            | Self::Transcriptions
+            | Self::Translations => WorkKind::Generate,
+            Self::Embeddings | Self::Score | Self::Rerank | Self::Classify | Self::Pooling => {
+                WorkKind::Pool
+            }
+            Self::CountTokens | Self::Tokenize | Self::Detokenize | Self::Models => WorkKind::Aside,
         }
     }
 }
@@ -87,9 +202,10 @@ mod tests {
 
     #[test]
     fn every_listed_route_is_found_by_its_own_method_and_path() {
-        for expected in Route::ALL {
+        for (path, expected) in Route::served() {
             let method = expected.allow().parse().unwrap();
-            assert_eq!(route(&method, expected.path()), Ok(expected));
+            let found = route(&method, path);
+            assert_eq!(found.map(|found| found.route), Ok(expected), "{path}");
         }
     }
 

@@ -94,7 +94,7 @@ pub fn splice(body: &Bytes, keys: &TopLevel, edits: &[Edit]) -> Bytes {
 pub fn limit_output(route: Route, keys: &TopLevel, tokens: u64) -> Vec<Edit> {
     let read: &[Key] = match route {
         Route::ChatCompletions => &[Key::MaxTokens, Key::MaxCompletionTokens],
-        Route::Completions | Route::Models => &[Key::MaxTokens],
+        _ => &[Key::MaxTokens],
     };
     let present: Vec<Key> = read
         .iter()

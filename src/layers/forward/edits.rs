@@ -31,7 +31,7 @@ pub(super) fn request(measured: &Measured, grant: &Grant) -> Request<Full<Bytes>
     let body = splice(&letter.body.bytes, &measured.outline.keys, &edits);
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = letter.head.method.clone();
-    *request.uri_mut() = Uri::from_static(letter.route.path());
+    *request.uri_mut() = Uri::from_static(letter.path);
     *request.headers_mut() = headers(&letter.head.headers, &letter.trail.id());
     request
 }

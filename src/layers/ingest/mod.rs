@@ -18,7 +18,7 @@ use http::{Response, Uri};
 use tower::{Layer, Service};
 
 use crate::core::backend::ServedId;
-use crate::protocol::{Request, Route, parse, route};
+use crate::protocol::{Matched, Request, Route, parse, route};
 use crate::telemetry::Class;
 use crate::tenants::TenantRef;
 
@@ -75,23 +75,24 @@ impl<S> Layer<S> for IngestLayer {
 
 impl IngestLayer {
     /// Everything about a request that its head tells.
-    fn check_head(&self, head: &Parts) -> Result<Route, IngestError> {
+    fn check_head(&self, head: &Parts) -> Result<Matched, IngestError> {
         let limit = self.limits.max_header_bytes;
         if header_bytes(&head.uri, &head.headers) > limit {
             return Err(IngestError::HeadersTooLarge { limit });
         }
-        let route = route(&head.method, head.uri.path())?;
+        let matched = route(&head.method, head.uri.path())?;
         let known = |said: &HeaderValue| said.as_bytes().eq_ignore_ascii_case(b"100-continue");
         if !head.headers.get_all(EXPECT).iter().all(known) {
             return Err(IngestError::Expectation);
         }
-        Ok(route)
+        Ok(matched)
     }
 
-    async fn parse<B>(&self, keyed: Keyed<B>, route: Route) -> Result<Parsed, Refusal>
+    async fn parse<B>(&self, keyed: Keyed<B>, matched: Matched) -> Result<Parsed, Refusal>
     where
         B: http_body::Body<Data = Bytes>,
     {
+        let Matched { route, path } = matched;
         let Keyed { traced, tenant } = keyed;
         let Traced { head, body, trail } = traced;
         check_body_headers(&head.headers)?;
@@ -115,6 +116,7 @@ impl IngestLayer {
             trail,
             tenant,
             route,
+            path,
             pool,
             served,
         };
@@ -227,12 +229,12 @@ where
         let layer = Arc::clone(&self.layer);
         let mut inner = self.inner.clone();
         Box::pin(async move {
-            let route = layer.check_head(&keyed.traced.head)?;
-            if route == Route::Models {
+            let matched = layer.check_head(&keyed.traced.head)?;
+            if matched.route == Route::Models {
                 let listed = models::list(&layer.pools.load(), &keyed.tenant, layer.started);
                 return Ok(models::answer(&listed, &keyed.traced.trail));
             }
-            let parsed = layer.parse(keyed, route).await?;
+            let parsed = layer.parse(keyed, matched).await?;
             inner.call(parsed).await
         })
     }

@@ -32,7 +32,10 @@ fn head(method: Method, path: &str, header: Option<(&'static str, &str)>) -> Par
 async fn what_the_head_rules_out_is_refused() {
     let layer = layer(&Fixture::new());
     let chat = "/v1/chat/completions";
-    let check = |method, path, header| layer.check_head(&head(method, path, header));
+    let check = |method, path, header| {
+        let matched = layer.check_head(&head(method, path, header))?;
+        Ok(matched.route)
+    };
     assert_eq!(check(Method::POST, chat, None), Ok(Route::ChatCompletions));
     assert_eq!(
         check(Method::POST, "/sleep", None),

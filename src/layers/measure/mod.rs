@@ -17,8 +17,8 @@ use crate::config::OnUncountable;
 use crate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
 use crate::core::prefix::PrefixChain;
 use crate::core::units::Tokens;
-use crate::protocol::Request;
 use crate::protocol::request::{Prompt, Stream};
+use crate::protocol::{Request, WorkKind};
 use crate::telemetry::Class;
 use crate::tenants;
 use crate::tokenize::Precision;
@@ -173,7 +173,11 @@ fn demand(
         prompts: counted.prompts,
         samples: request.samples.max(1),
         output,
-        work: Work::Generate,
+        work: match letter.route.work() {
+            WorkKind::Generate => Work::Generate,
+            WorkKind::Pool => Work::Pool,
+            WorkKind::Aside => Work::Aside,
+        },
         progress: match request.stream {
             Stream::Events { .. } => Progress::Streamed,
             Stream::Once => Progress::Unseen,

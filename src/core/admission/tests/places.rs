@@ -1,6 +1,7 @@
 //! What is reserved, and where.
 
 use super::*;
+use crate::core::demand::{Progress, Work};
 
 // === reservation ===
 
@@ -296,4 +297,41 @@ fn offload_takes_only_what_nothing_faster_can_ever_hold() {
         refuse(&mut pool, 0.0, standard_only),
         Reject::ContextTooLong { .. }
     ));
+}
+
+// === work that holds nothing ===
+
+#[test]
+fn what_holds_no_kv_goes_to_a_full_backend_and_takes_nothing_of_it() {
+    for mut pool in [strict(&[(STANDARD, 10)]), forecast(0.97, &[(STANDARD, 10)])] {
+        let full = admit(&mut pool, 0.0, demand(160, 1));
+        wait(&mut pool, 0.0, demand(160, 1));
+        let aside = Demand {
+            work: Work::Aside,
+            progress: Progress::Unseen,
+            // Longer than anything that could be served.
+            ..demand(1_000_000, 0)
+        };
+        let grant = admit(&mut pool, 1.0, aside);
+        assert_eq!(grant.blocks, Blocks::ZERO);
+        let state = pool.state(at(1.0));
+        let backend = &state.backends[0];
+        assert_eq!((backend.held, backend.leases), (Blocks::new(10), 2));
+        assert_eq!((backend.sequences, state.queue.requests), (1, 1));
+        assert_eq!(state.tenants[0].in_flight, Tokens::new(161));
+        assert_eq!(release(&mut pool, 2.0, full).len(), 1);
+        assert!(release(&mut pool, 3.0, grant).is_empty());
+        assert!(pool.books_are_right());
+    }
+}
+
+#[test]
+fn what_holds_no_kv_is_refused_where_nobody_is_up() {
+    let (mut pool, ids) = pool(policy(Reservation::Strict), &[(STANDARD, 10)]);
+    pool.set_health(at(0.0), ids[0], Health::Down, &mut Vec::new());
+    let aside = Demand {
+        work: Work::Aside,
+        ..demand(1, 0)
+    };
+    assert_eq!(refuse(&mut pool, 1.0, aside).label(), "no_backend");
 }
