@@ -285,5 +285,5 @@ fn a_tokenizer_no_engine_reads_is_an_error_that_names_both() {
         "{message}"
     );
     let missing = ModelCounter::load(CounterSpec::new(Source::Directory(directory)));
-    assert!(missing.unwrap_err().to_string().contains("tokenizer.json"));
+    assert!(missing.unwrap_err().to_string().contains("cannot read"));
 }

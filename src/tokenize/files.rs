@@ -1,12 +1,13 @@
 //! What a model directory says about its tokenizer and template.
 //!
 //! Decides which file wins where several hold the same thing, in the order the
-//! reference tokenizer library takes them. Never interprets a template.
-//! Invariant: truncation and padding of `tokenizer.json` never survive.
+//! reference tokenizer library takes them, and which file holds the vocabulary.
+//! Never interprets a template or a vocabulary.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::path::Path;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -16,7 +17,7 @@ use super::LoadError;
 pub(super) type Templates = BTreeMap<String, String>;
 
 /// The role names whose tokens a template may use as variables.
-const SPECIAL_ROLES: [&str; 7] = [
+pub(super) const SPECIAL_ROLES: [&str; 7] = [
     "bos_token",
     "eos_token",
     "unk_token",
@@ -26,144 +27,139 @@ const SPECIAL_ROLES: [&str; 7] = [
     "mask_token",
 ];
 
-/// What an added token says beside its text and id.
-const FLAGS: [&str; 5] = ["single_word", "lstrip", "rstrip", "normalized", "special"];
-
-/// The contents of a model directory, as far as counting needs them.
+/// The small files of a model directory, as far as counting needs them; what is
+/// not there is `null` or empty.
+#[derive(Default)]
 pub(super) struct ModelFiles {
-    /// `tokenizer.json` without truncation and padding, with the added tokens
-    /// that only `tokenizer_config.json` declares.
-    pub(super) tokenizer: Value,
+    /// `config.json`.
+    pub(super) config: Value,
+    /// `tokenizer_config.json`.
+    pub(super) tokenizer_config: Value,
+    /// `special_tokens_map.json`.
+    pub(super) special_tokens_map: Value,
     /// Template variables such as `bos_token`; absent ones stay undefined.
     pub(super) special_tokens: Map<String, Value>,
     /// Chat templates by name.
     pub(super) templates: Templates,
 }
 
-/// Reads the directory. Blocking.
+/// The file that holds a model's vocabulary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Vocabulary {
+    /// `tokenizer.json`.
+    Json(PathBuf),
+    /// A line for each token, its bytes in base64 and its rank: `*.tiktoken`,
+    /// `tiktoken.model`, and some that are called `tokenizer.model`.
+    Ranks(PathBuf),
+    /// `tekken.json`.
+    Tekken(PathBuf),
+    /// `tokenizer.model` and its like with a SentencePiece model.
+    SentencePiece(PathBuf),
+}
+
+/// Reads the small files of a directory. Blocking.
 ///
 /// # Errors
-/// `tokenizer.json` missing, or any of the files present but unreadable.
+/// One of them is there and not what it should be.
 pub(super) fn read(directory: &Path) -> Result<ModelFiles, LoadError> {
-    let path = directory.join("tokenizer.json");
-    let missing = || LoadError::Read {
-        path: path.clone(),
-        source: ErrorKind::NotFound.into(),
-    };
-    let mut tokenizer = json_if_present(&path)?.ok_or_else(missing)?;
-    let config = json_if_present(&directory.join("tokenizer_config.json"))?.unwrap_or_default();
-    let map = json_if_present(&directory.join("special_tokens_map.json"))?.unwrap_or_default();
-
-    let object = tokenizer.as_object_mut().ok_or_else(|| LoadError::Parse {
-        path: path.clone(),
-        reason: "not a JSON object".to_owned(),
-    })?;
-    switch_off_truncation_and_padding(object);
-    add_declared_tokens(object, &config);
-    add_role_tokens(object, &[&config, &map]);
+    let json = |name| Ok(json_if_present(&directory.join(name))?.unwrap_or_default());
+    let tokenizer_config = json("tokenizer_config.json")?;
+    let special_tokens_map = json("special_tokens_map.json")?;
     Ok(ModelFiles {
-        special_tokens: special_tokens(&map, &config),
-        templates: templates(directory, &config)?,
-        tokenizer,
+        config: json("config.json")?,
+        special_tokens: special_tokens(&special_tokens_map, &tokenizer_config),
+        templates: templates(directory, &tokenizer_config)?,
+        tokenizer_config,
+        special_tokens_map,
     })
 }
 
-/// Some files are published with `max_length` 512, which would count every long
-/// prompt as 512 tokens, and with padding, which would do so for short ones.
-fn switch_off_truncation_and_padding(tokenizer: &mut Map<String, Value>) {
-    tokenizer.insert("truncation".to_owned(), Value::Null);
-    tokenizer.insert("padding".to_owned(), Value::Null);
-}
-
-/// Appends the tokens of `added_tokens_decoder` that `tokenizer.json` lacks.
-fn add_declared_tokens(tokenizer: &mut Map<String, Value>, config: &Value) {
-    let declared = config
-        .get("added_tokens_decoder")
-        .and_then(Value::as_object);
-    for (id, token) in declared.into_iter().flatten() {
-        let (Ok(id), Some(fields)) = (id.parse::<u32>(), token.as_object()) else {
-            continue;
-        };
-        if fields.get("content").is_some_and(Value::is_string) {
-            add_token(tokenizer, fields.clone(), u64::from(id));
-        }
+/// Finds the vocabulary of a model directory, as the engine chooses it: Mistral's
+/// own file where the weights are in Mistral's format too or there is no other,
+/// then `tokenizer.json`, then the older formats. Blocking.
+///
+/// # Errors
+/// The directory cannot be read or holds none.
+pub(super) fn vocabulary(directory: &Path) -> Result<Vocabulary, LoadError> {
+    let names = names(directory)?;
+    let has = |name: &str| names.iter().any(|found| found == name);
+    let consolidated = names
+        .iter()
+        .any(|name| name.starts_with("consolidated") && name.ends_with(".safetensors"));
+    let mistral = || names.iter().find(|name| is_mistral(name));
+    if (consolidated || !has("tokenizer.json"))
+        && let Some(name) = mistral()
+    {
+        return vocabulary_file(&directory.join(name));
     }
+    let ranks = || names.iter().find(|name| name.ends_with(".tiktoken"));
+    let known = ["tokenizer.json", "tiktoken.model", "tokenizer.model"];
+    let name = known.into_iter().find(|name| has(name));
+    let name = name.or_else(|| ranks().map(String::as_str));
+    let name = name.ok_or_else(|| LoadError::NoVocabulary {
+        directory: directory.to_owned(),
+    })?;
+    vocabulary_file(&directory.join(name))
 }
 
-/// Makes control tokens of the tokens that play a role, such as `bos_token`, where
-/// `tokenizer.json` does not: the reference library adds them when it loads.
-fn add_role_tokens(tokenizer: &mut Map<String, Value>, files: &[&Value]) {
-    for role in SPECIAL_ROLES {
-        let Some(token) = files
-            .iter()
-            .filter_map(|file| file.get(role))
-            .find(|t| !t.is_null())
-        else {
-            continue;
-        };
-        let Some(text) = token_text(token) else {
-            continue;
-        };
-        let mut fields = token.as_object().cloned().unwrap_or_default();
-        fields.insert("content".to_owned(), Value::from(text));
-        fields.insert("special".to_owned(), Value::Bool(true));
-        let id = vocabulary_id(tokenizer, text).unwrap_or_else(|| first_free_id(tokenizer));
-        add_token(tokenizer, fields, id);
-    }
+/// Whether a file is one of those that the engine takes for Mistral's own.
+fn is_mistral(name: &str) -> bool {
+    name == "tekken.json" || name.starts_with("tokenizer.model.v")
 }
 
-/// Appends one added token, unless its text or its id is there already.
-fn add_token(tokenizer: &mut Map<String, Value>, mut token: Map<String, Value>, id: u64) {
-    let added = tokenizer
-        .entry("added_tokens")
-        .or_insert_with(|| Value::Array(Vec::new()));
-    let Some(added) = added.as_array_mut() else {
-        return;
+/// What kind of vocabulary a file holds, by its name and its first line. Blocking.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn vocabulary_file(path: &Path) -> Result<Vocabulary, LoadError> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.unwrap_or_default();
+    let mut first = [0; 256];
+    let read = File::open(path).and_then(|mut file| file.read(&mut first));
+    let read = read.map_err(|source| LoadError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let path = path.to_owned();
+    Ok(if name == "tekken.json" || name.starts_with("tekken_") {
+        Vocabulary::Tekken(path)
+    } else if first[..read].trim_ascii_start().starts_with(b"{") {
+        Vocabulary::Json(path)
+    } else if is_rank_line(&first[..read]) {
+        Vocabulary::Ranks(path)
+    } else {
+        Vocabulary::SentencePiece(path)
+    })
+}
+
+/// Whether a text begins as a list of ranks does: base64, a space, a number.
+fn is_rank_line(text: &[u8]) -> bool {
+    let line = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line.trim_ascii_end().split(|byte| *byte == b' ');
+    let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    let bytes = words.next().unwrap_or_default();
+    let rank = words.next().unwrap_or_default();
+    !bytes.is_empty()
+        && bytes.iter().all(base64)
+        && !rank.is_empty()
+        && rank.iter().all(u8::is_ascii_digit)
+        && words.next().is_none()
+}
+
+/// The names of a directory's files, in order.
+fn names(directory: &Path) -> Result<Vec<String>, LoadError> {
+    let unreadable = |source| LoadError::Read {
+        path: directory.to_owned(),
+        source,
     };
-    let known = |other: &Value| {
-        other.get("id").and_then(Value::as_u64) == Some(id)
-            || other.get("content") == token.get("content")
-    };
-    if added.iter().any(known) {
-        return;
+    let entries = directory.read_dir().map_err(unreadable)?;
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(unreadable)?;
+        names.extend(entry.file_name().into_string());
     }
-    token.retain(|key, _| key == "content" || FLAGS.contains(&key.as_str()));
-    token.insert("id".to_owned(), Value::from(id));
-    for flag in FLAGS {
-        token.entry(flag).or_insert(Value::Bool(false));
-    }
-    added.push(Value::Object(token));
-}
-
-/// The id of `text` in the model's own vocabulary, a map or a list of pairs.
-fn vocabulary_id(tokenizer: &Map<String, Value>, text: &str) -> Option<u64> {
-    match tokenizer.get("model")?.get("vocab")? {
-        Value::Object(ids) => ids.get(text)?.as_u64(),
-        Value::Array(pieces) => {
-            let at = pieces
-                .iter()
-                .position(|piece| piece.get(0).is_some_and(|t| t == text));
-            u64::try_from(at?).ok()
-        }
-        _ => None,
-    }
-}
-
-/// The id after all that are taken.
-fn first_free_id(tokenizer: &Map<String, Value>) -> u64 {
-    let vocabulary = match tokenizer.get("model").and_then(|model| model.get("vocab")) {
-        Some(Value::Object(ids)) => ids
-            .values()
-            .filter_map(Value::as_u64)
-            .max()
-            .map(|id| id + 1),
-        Some(Value::Array(pieces)) => u64::try_from(pieces.len()).ok(),
-        _ => None,
-    };
-    let added = tokenizer.get("added_tokens").and_then(Value::as_array);
-    let added = added.into_iter().flatten();
-    let highest = added.filter_map(|token| token.get("id")?.as_u64()).max();
-    vocabulary.unwrap_or(0).max(highest.map_or(0, |id| id + 1))
+    names.sort_unstable();
+    Ok(names)
 }
 
 /// Special tokens by role; `tokenizer_config.json` wins.
@@ -181,7 +177,7 @@ fn special_tokens(map: &Value, config: &Value) -> Map<String, Value> {
     tokens
 }
 
-fn token_text(token: &Value) -> Option<&str> {
+pub(super) fn token_text(token: &Value) -> Option<&str> {
     token
         .as_str()
         .or_else(|| token.get("content").and_then(Value::as_str))
@@ -250,6 +246,17 @@ fn text_if_present(path: &Path) -> Result<Option<String>, LoadError> {
     }
 }
 
+/// The JSON of a file. Blocking.
+///
+/// # Errors
+/// It cannot be read or is not JSON.
+pub(super) fn json(path: &Path) -> Result<Value, LoadError> {
+    json_if_present(path)?.ok_or_else(|| LoadError::Read {
+        path: path.to_owned(),
+        source: ErrorKind::NotFound.into(),
+    })
+}
+
 fn json_if_present(path: &Path) -> Result<Option<Value>, LoadError> {
     let Some(text) = text_if_present(path)? else {
         return Ok(None);
@@ -263,81 +270,4 @@ fn json_if_present(path: &Path) -> Result<Option<Value>, LoadError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn tokens_only_the_configuration_declares_are_added_once() {
-        let mut tokenizer = json!({"added_tokens": [{"id": 1, "content": "<a>"}]});
-        let config = json!({"added_tokens_decoder": {
-            "1": {"content": "<a>"}, "2": {"content": "<b>", "special": true}, "x": {"content": "<c>"}
-        }});
-        add_declared_tokens(tokenizer.as_object_mut().unwrap(), &config);
-        let added = tokenizer["added_tokens"].as_array().unwrap();
-        assert_eq!(added.len(), 2);
-        assert_eq!(added[1]["id"], 2);
-        assert_eq!(added[1]["special"], true);
-        assert_eq!(added[1]["normalized"], false);
-    }
-
-    #[test]
-    fn a_token_with_a_role_becomes_a_control_token() {
-        let mut tokenizer = json!({
-            "model": {"vocab": {"a": 0, "<s>": 1}},
-            "added_tokens": [{"id": 2, "content": "</s>"}]
-        });
-        let config = json!({"bos_token": "<s>", "eos_token": "</s>", "unk_token": null});
-        let map =
-            json!({"unk_token": {"content": "<unk>", "lstrip": true, "__type": "AddedToken"}});
-        add_role_tokens(tokenizer.as_object_mut().unwrap(), &[&config, &map]);
-        let added = tokenizer["added_tokens"].as_array().unwrap();
-        assert_eq!(added.len(), 3);
-        assert_eq!(
-            (&added[1]["content"], &added[1]["id"]),
-            (&json!("<s>"), &json!(1))
-        );
-        assert_eq!(
-            (&added[2]["content"], &added[2]["id"]),
-            (&json!("<unk>"), &json!(3))
-        );
-        assert_eq!(
-            (&added[2]["lstrip"], added[2].get("__type")),
-            (&json!(true), None)
-        );
-    }
-
-    #[test]
-    fn truncation_and_padding_do_not_survive() {
-        let mut tokenizer =
-            json!({"truncation": {"max_length": 512}, "padding": {"strategy": {"Fixed": 512}}});
-        switch_off_truncation_and_padding(tokenizer.as_object_mut().unwrap());
-        assert_eq!(tokenizer, json!({"truncation": null, "padding": null}));
-    }
-
-    #[test]
-    fn a_template_is_read_from_text_list_and_map() {
-        let mut templates = Templates::new();
-        add_templates(&json!("a"), &mut templates);
-        add_templates(
-            &json!([{"name": "tool_use", "template": "b"}]),
-            &mut templates,
-        );
-        add_templates(&json!({"rag": "c"}), &mut templates);
-        let names: Vec<_> = templates
-            .iter()
-            .map(|(name, text)| (name.as_str(), text.as_str()))
-            .collect();
-        assert_eq!(names, [("default", "a"), ("rag", "c"), ("tool_use", "b")]);
-    }
-
-    #[test]
-    fn special_tokens_come_as_text_or_as_objects() {
-        let config = json!({"bos_token": null, "eos_token": {"content": "</s>"}});
-        let map = json!({"bos_token": "<s>", "eos_token": "<eos>"});
-        assert_eq!(
-            Value::Object(special_tokens(&map, &config)),
-            json!({"bos_token": "<s>", "eos_token": "</s>"})
-        );
-    }
-}
+mod tests;

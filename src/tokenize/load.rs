@@ -1,12 +1,24 @@
 //! From a source to what a counter needs: engines and a renderer.
+//!
+//! Decides, by the files that are there, which reader takes a vocabulary and
+//! which renderer a model has. Never guesses: a file that no reader takes is an
+//! error, and a template that does not compile leaves chats to be estimated.
 
-use serde_json::Map;
+use std::path::Path;
 
 use super::engine::Engines;
-use super::files::{self, ModelFiles, Templates};
+use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::render::{Jinja, Renderer};
 use super::template::ModelTemplates;
-use super::{CounterSpec, LoadError, Source};
+use super::{CounterSpec, LoadError, Source, added};
+
+/// File names under which a vocabulary belongs to the model directory around it.
+const CANONICAL: [&str; 4] = [
+    "tokenizer.json",
+    "tokenizer.model",
+    "tiktoken.model",
+    "tekken.json",
+];
 
 /// What a source gave.
 pub(super) struct Loaded {
@@ -22,33 +34,72 @@ pub(super) struct Loaded {
 /// A file that is missing or unreadable, a tokenizer no engine reads, an
 /// unknown vocabulary.
 pub(super) fn load(spec: CounterSpec) -> Result<Loaded, LoadError> {
-    let mut templates = Templates::new();
-    let mut special_tokens = Map::new();
-    let engines = match &spec.source {
+    match &spec.source {
         Source::Directory(directory) => {
-            let ModelFiles {
-                tokenizer,
-                special_tokens: found_tokens,
-                templates: found_templates,
-            } = files::read(directory)?;
-            (templates, special_tokens) = (found_templates, found_tokens);
-            let path = directory.join("tokenizer.json");
-            Some(Engines::from_json(&path, tokenizer, spec.max_run_bytes)?)
+            let vocabulary = files::vocabulary(directory)?;
+            from_files(&vocabulary, files::read(directory)?, spec)
         }
-        Source::Tiktoken(name) => Some(Engines::from_vocabulary(name)?),
-        Source::Engine | Source::Estimate => None,
-    };
-    if let Some(template) = spec.chat_template {
-        templates = Templates::from([("default".to_owned(), template)]);
+        Source::File(file) => {
+            let vocabulary = files::vocabulary_file(file)?;
+            from_files(&vocabulary, files_around(file)?, spec)
+        }
+        Source::Tiktoken(name) => {
+            let engines = Engines::from_vocabulary(name)?;
+            Ok(templated(Some(engines), ModelFiles::default(), spec))
+        }
+        Source::Engine | Source::Estimate => Ok(templated(None, ModelFiles::default(), spec)),
     }
+}
+
+/// The small files beside a vocabulary, where its name says it is a model's.
+fn files_around(file: &Path) -> Result<ModelFiles, LoadError> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    match file.parent() {
+        Some(directory) if name.is_some_and(|name| CANONICAL.contains(&name)) => {
+            files::read(directory)
+        }
+        _ => Ok(ModelFiles::default()),
+    }
+}
+
+fn from_files(
+    vocabulary: &Vocabulary,
+    files: ModelFiles,
+    spec: CounterSpec,
+) -> Result<Loaded, LoadError> {
+    let engines = match vocabulary {
+        Vocabulary::Json(path) => from_json(path, &files, spec.max_run_bytes)?,
+        Vocabulary::Ranks(path) | Vocabulary::Tekken(path) | Vocabulary::SentencePiece(path) => {
+            return Err(LoadError::Unsupported { path: path.clone() });
+        }
+    };
+    Ok(templated(Some(engines), files, spec))
+}
+
+fn from_json(path: &Path, files: &ModelFiles, max_run_bytes: usize) -> Result<Engines, LoadError> {
+    let mut tokenizer = files::json(path)?;
+    let object = tokenizer.as_object_mut().ok_or_else(|| LoadError::Parse {
+        path: path.to_owned(),
+        reason: "not a JSON object".to_owned(),
+    })?;
+    added::complete(object, files);
+    Engines::from_json(path, tokenizer, max_run_bytes)
+}
+
+/// A model whose chats its template renders.
+fn templated(engines: Option<Engines>, files: ModelFiles, spec: CounterSpec) -> Loaded {
+    let templates = match spec.chat_template {
+        Some(template) => Templates::from([("default".to_owned(), template)]),
+        None => files.templates,
+    };
     let renderer = match ModelTemplates::compile(&templates) {
         Ok(Some(templates)) => Ok(Renderer::Jinja(Jinja {
             templates,
-            special_tokens,
+            special_tokens: files.special_tokens,
             template_kwargs: spec.template_kwargs,
         })),
         Ok(None) => Err("the model has no chat template".to_owned()),
         Err(problem) => Err(problem),
     };
-    Ok(Loaded { engines, renderer })
+    Loaded { engines, renderer }
 }

@@ -18,6 +18,7 @@
 //! Unicode tables split a few thousand rare code points differently, and only
 //! the engine's own `/tokenize` can settle that.
 
+mod added;
 mod chat;
 mod counter;
 mod effort;
@@ -45,10 +46,14 @@ pub use render::{AddedTokens, Rendered, Segment};
 /// Where the token counts of one served model come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A model directory: `tokenizer.json`, and beside it `tokenizer_config.json`,
+    /// A model directory: a vocabulary (`tokenizer.json` or one of the older
+    /// formats), and beside it `config.json`, `tokenizer_config.json`,
     /// `special_tokens_map.json`, `chat_template.jinja`, `chat_template.json` and
     /// `additional_chat_templates/` as far as they exist.
     Directory(PathBuf),
+    /// A vocabulary file. Under its usual name it brings the directory around it
+    /// along; under another it is read alone, and chats need a template.
+    File(PathBuf),
     /// A vocabulary inside this binary: `cl100k_base`, `o200k_base`,
     /// `o200k_harmony`, `p50k_base`, `p50k_edit` or `r50k_base`. Texts are exact;
     /// chats are exact only if a chat template is given as well.
@@ -235,6 +240,20 @@ pub enum LoadError {
         fast: String,
         /// What the second engine said.
         tail: String,
+    },
+    /// The directory holds no vocabulary.
+    #[error(
+        "{directory} holds no tokenizer.json, tekken.json, tokenizer.model, tiktoken.model or *.tiktoken"
+    )]
+    NoVocabulary {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// A format that no reader takes.
+    #[error("{path} is a vocabulary of a format that is not supported")]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
     },
     /// A vocabulary this binary does not carry.
     #[error("unknown vocabulary {name:?}; known: {known}")]
