@@ -12,6 +12,11 @@ use crate::core::reject::Reject;
 use crate::protocol::{RequestError, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
+use super::threads::Undone;
+
+/// When a tenant whose line for a thread is full should come back.
+const LINE_RETRY: Duration = Duration::from_secs(1);
+
 /// Everything a step below `rescue` may fail with.
 #[derive(Debug, Error)]
 pub enum Refusal {
@@ -61,12 +66,9 @@ pub enum IngestError {
     /// The body is not said to be JSON.
     #[error("the content type is not application/json")]
     MediaType,
-    /// The body is compressed in a way that is not taken, or more than once.
-    #[error("the content encoding is not served")]
+    /// The body is compressed.
+    #[error("the content encoding is not identity")]
     Encoding,
-    /// The body is not what its content encoding says.
-    #[error("the body cannot be decompressed")]
-    Undecodable,
     /// `Expect` asks for something other than `100-continue`.
     #[error("the expectation cannot be met")]
     Expectation,
@@ -137,4 +139,20 @@ pub enum ForwardError {
     /// It did not answer in time.
     #[error("the backend did not answer in time")]
     TimedOut,
+}
+
+// === impl Refusal ===
+
+impl From<Undone> for Refusal {
+    /// A line for a thread is a queue like the one for memory, and refuses like it.
+    fn from(undone: Undone) -> Self {
+        match undone {
+            Undone::LineFull { waiting } => Self::Admit(Reject::TenantQueueFull {
+                waiting,
+                limit: waiting,
+                retry_after: LINE_RETRY,
+            }),
+            Undone::Broken => Self::Panicked,
+        }
+    }
 }

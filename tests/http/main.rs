@@ -14,7 +14,6 @@ mod http2;
 mod leaving;
 mod loss;
 mod odd;
-mod packed;
 mod refusals;
 mod room;
 mod slow;

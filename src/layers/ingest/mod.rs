@@ -5,7 +5,6 @@
 //! counts and never edits. Nothing below this step runs before the body has
 //! been read, so a client that leaves while it waits is noticed.
 
-mod decode;
 mod read;
 
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Response, Uri};
 use tower::{Layer, Service};
@@ -31,11 +30,8 @@ use super::models;
 use super::owned::owned;
 use super::pool::{Pool, Pools};
 use super::steps::{Body, Keyed, Letter, Parsed, Traced};
-use super::threads::Threads;
+use super::threads::{Errand, Threads};
 
-use decode::{Coding, decode};
-
-pub use decode::ACCEPTED as ACCEPTED_ENCODINGS;
 pub use read::BodyLimits;
 
 /// Bodies from this size on are read as JSON off the async threads: about a
@@ -99,10 +95,9 @@ impl IngestLayer {
         let Matched { route, path } = matched;
         let Keyed { traced, tenant } = keyed;
         let Traced { head, body, trail } = traced;
-        let coding = check_body_headers(&head.headers)?;
+        check_body_headers(&head.headers)?;
         let body = read::read(&head.headers, body, &self.budget, &self.limits).await?;
-        let body = self.unpack(body, coding).await?;
-        let request = self.understand(route, &body).await?;
+        let request = self.understand(route, &body, &tenant).await?;
         if request.kv_transfer_params.is_some() {
             return Err(IngestError::KvTransfer.into());
         }
@@ -128,26 +123,19 @@ impl IngestLayer {
         Ok(Parsed { letter, request })
     }
 
-    /// A few bytes may unpack to the whole limit, so never on the async threads.
-    async fn unpack(&self, body: Body, coding: Coding) -> Result<Body, Refusal> {
-        if coding == Coding::Identity {
-            return Ok(body);
-        }
-        let limit = self.limits.max_body_bytes;
-        let unpacked = self.threads.run(move || decode(body, coding, limit)).await;
-        Ok(unpacked.map_err(|_| Refusal::Panicked)??)
-    }
-
-    async fn understand(&self, route: Route, body: &Body) -> Result<Request<'static>, Refusal> {
+    async fn understand(
+        &self,
+        route: Route,
+        body: &Body,
+        tenant: &TenantRef,
+    ) -> Result<Request<'static>, Refusal> {
         let bytes = body.bytes.clone();
         let read = move || parse(route, &bytes).map(owned);
         let read = if body.bytes.len() < INLINE_BYTES {
             read()
         } else {
-            self.threads
-                .run(read)
-                .await
-                .map_err(|_| Refusal::Panicked)?
+            let errand = Errand::of(tenant, body.bytes.len());
+            self.threads.run(errand, move |_| read()).await?
         };
         read.map_err(|error| IngestError::Request(error).into())
     }
@@ -183,7 +171,7 @@ fn header_bytes(uri: &Uri, headers: &HeaderMap) -> usize {
 }
 
 /// What the headers say of the body must be what we can read.
-fn check_body_headers(headers: &HeaderMap) -> Result<Coding, IngestError> {
+fn check_body_headers(headers: &HeaderMap) -> Result<(), IngestError> {
     let media = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let essence = media.and_then(|media| media.split(|byte| *byte == b';').next());
     let is_json = essence.is_some_and(|essence| {
@@ -194,7 +182,14 @@ fn check_body_headers(headers: &HeaderMap) -> Result<Coding, IngestError> {
     if !is_json {
         return Err(IngestError::MediaType);
     }
-    Coding::of(headers)
+    let encoded = headers
+        .get_all(CONTENT_ENCODING)
+        .iter()
+        .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
+    if encoded {
+        return Err(IngestError::Encoding);
+    }
+    Ok(())
 }
 
 /// What makes a request special, as far as its body says.

@@ -4,6 +4,7 @@
 //! async threads, behind a bounded number of permits.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::core::units::Tokens;
 use crate::protocol::request::{self, Chat, Prompt, Truncate};
@@ -12,7 +13,8 @@ use crate::tokenize::{
 };
 
 use crate::layers::error::{MeasureError, Refusal};
-use crate::layers::threads::Threads;
+use crate::layers::threads::{Errand, Threads};
+use crate::tenants::TenantRef;
 
 /// Text up to this size is counted on the spot, in bytes: below a quarter of a
 /// millisecond with every tokenizer.
@@ -36,18 +38,26 @@ pub(super) struct Counted {
 /// Counts `prompt` here.
 ///
 /// # Errors
-/// Where the engine would refuse the prompt, or the counter panicked.
+/// Where the engine would refuse the prompt, the tenant has too many prompts in
+/// line, or the counter panicked.
 pub(super) async fn count(
     counter: Arc<ModelCounter>,
     prompt: Prompt<'static>,
-    threads: &Threads,
+    (threads, tenant): (&Threads, &TenantRef),
 ) -> Result<Counted, Refusal> {
     let text_bytes = text_bytes(&prompt);
-    let count = move || with_input(&prompt, |input| counter.count(input, &Effort::default()));
+    let count = move |abandoned: &AtomicBool| {
+        let effort = Effort {
+            abandoned: Some(abandoned),
+            ..Effort::default()
+        };
+        with_input(&prompt, |input| counter.count(input, &effort))
+    };
     let counted = if text_bytes < INLINE_BYTES {
-        count()
+        count(&AtomicBool::new(false))
     } else {
-        threads.run(count).await.map_err(|_| Refusal::Panicked)?
+        let errand = Errand::of(tenant, text_bytes);
+        threads.run(errand, count).await?
     };
     let counted = counted.map_err(unrenderable)?;
     Ok(Counted::new(counted, text_bytes))

@@ -117,7 +117,8 @@ impl<C: Connector> MeasureLayer<C> {
                 return Ok(Counted::new(counted, count::text_bytes(&prompt)));
             }
         }
-        count::count(letter.pool.counter(), prompt, &self.threads).await
+        let thread = (&self.threads, &letter.tenant);
+        count::count(letter.pool.counter(), prompt, thread).await
     }
 }
 
