@@ -8,6 +8,7 @@ mod support;
 
 mod answers;
 mod connection;
+mod counting;
 mod crowd;
 mod drain;
 mod http2;
