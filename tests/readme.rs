@@ -1,4 +1,5 @@
-//! The README's tables and examples, held to the code they describe.
+//! The README's tables and examples, and the table of reported failures, held to
+//! the code they describe.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -131,4 +132,53 @@ fn the_configuration_in_the_readme_is_valid_as_it_stands() {
     assert_eq!(config.models.len(), 1);
     assert_eq!(config.models[0].backends.len(), 1);
     assert_eq!(example.lines().count(), 5);
+}
+
+/// Names of all tests as `file or module::function`.
+fn tests_under(folder: &Path, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("the folder can be read").path();
+        if path.is_dir() {
+            tests_under(&path, found);
+        } else if path.extension().is_some_and(|ext| ext == "rs") {
+            let text = fs::read_to_string(&path).expect("sources are text");
+            let names = text.lines().filter_map(function);
+            found.extend(names.map(|name| format!("{}::{name}", module(&path))));
+        }
+    }
+}
+
+fn function(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    line.strip_prefix("fn ")?.split('(').next()
+}
+
+/// The module that a file of tests is named after.
+fn module(path: &Path) -> String {
+    let stem = path.file_stem().and_then(|stem| stem.to_str());
+    let folder = path.parent().and_then(Path::file_name);
+    match (stem, folder.and_then(|folder| folder.to_str())) {
+        (Some("tests" | "mod" | "main"), Some(folder)) => folder.to_owned(),
+        (stem, _) => stem.unwrap_or_default().to_owned(),
+    }
+}
+
+#[test]
+fn every_reported_failure_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut tests = Vec::new();
+    for folder in ["src", "tests"] {
+        tests_under(&root.join(folder), &mut tests);
+    }
+    let cases = file("tests/cases.md");
+    let rows = cases.lines().filter(|line| line.contains("::"));
+    let named = rows.flat_map(|row| row.split('`').filter(|name| name.contains("::")));
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() >= 30, "{} tests named", named.len());
+    let missing = named
+        .iter()
+        .filter(|name| !tests.iter().any(|test| test == *name));
+    let missing: Vec<_> = missing.collect();
+    assert!(missing.is_empty(), "no such test: {missing:?}");
 }
