@@ -7,7 +7,8 @@ use super::chat::weigh::{Weight, media_tokens};
 use super::engine::{AddSpecial, Counted, Encoding, Engines};
 use super::estimate::Calibration;
 use super::load::{Loaded, load};
-use super::render::{Rendered, Renderer, Segment};
+use super::messages::Customs;
+use super::render::{AddedTokens, Rendered, Renderer, Segment};
 use super::{
     ChatInput, Count, CountError, CounterSpec, Effort, LoadError, MediaAllowance, Precision,
     PromptInput,
@@ -24,6 +25,7 @@ const UNRENDERED_MARGIN: u64 = 16;
 pub struct ModelCounter {
     engines: Option<Engines>,
     renderer: Result<Renderer, String>,
+    customs: Customs,
     media: MediaAllowance,
     calibration: Calibration,
 }
@@ -46,6 +48,7 @@ impl ModelCounter {
         Ok(Self {
             engines,
             renderer,
+            customs: Customs::default(),
             media,
             calibration: Calibration::default(),
         })
@@ -118,7 +121,9 @@ impl ModelCounter {
         let Ok(renderer) = &self.renderer else {
             return Ok(None);
         };
-        let rendered = renderer.render(input)?.map(|segments| Rendered {
+        let mut moved = None;
+        let chat = self.customs.applied(renderer, input, &mut moved);
+        let rendered = renderer.render(&chat)?.map(|segments| Rendered {
             segments,
             media_tokens: media_tokens(input.messages, self.media),
         });
@@ -160,6 +165,11 @@ impl ModelCounter {
                 },
                 Segment::Text { text, added } => {
                     let added = *added;
+                    // Pieces of a renderer of its own have no post-processor.
+                    let special = match added {
+                        AddedTokens::Recognised => special,
+                        AddedTokens::Ordinary => AddSpecial::Bare,
+                    };
                     self.count_text(text, Encoding { special, added }, effort)
                 }
             };

@@ -26,6 +26,7 @@ mod engine;
 mod estimate;
 mod files;
 mod load;
+mod messages;
 mod render;
 mod runs;
 mod template;

@@ -4,6 +4,7 @@
 //! counts. Invariant: a request that vLLM would rewrite in a way not known here
 //! is [`Odd`], and nothing is guessed.
 
+mod accounting;
 mod conversation;
 mod tools;
 mod turn;

@@ -3,8 +3,8 @@
 use minijinja::Value as Shown;
 use serde_json::{Map, Value};
 
-use super::Odd;
 use super::values::shown;
+use super::{Odd, accounting};
 use crate::tokenize::template::ContentFormat;
 
 /// A message with its content in the form the template wants.
@@ -39,7 +39,11 @@ impl Turn {
     pub(super) fn read(message: &Value, format: ContentFormat) -> Result<Self, Odd> {
         let message = message.as_object().ok_or(Odd)?;
         let role = message.get("role").and_then(Value::as_str).ok_or(Odd)?;
-        let parts = parts(message.get("content").unwrap_or(&Value::Null))?;
+        let content = message.get("content").unwrap_or(&Value::Null);
+        let parts = match accounting::dropped(content).filter(|_| role == "system") {
+            Some(content) => parts(&content)?,
+            None => parts(content)?,
+        };
         let content = match format {
             ContentFormat::Parts if role != "tool" => Content::Parts(parts),
             ContentFormat::Parts => tool_result(parts),

@@ -60,6 +60,14 @@ impl Renderer {
             Self::Jinja(jinja) => jinja.render(chat),
         }
     }
+
+    /// Whether an engine puts all system messages of `/v1/messages` in front:
+    /// for every renderer but a template that takes them where they stand.
+    pub(super) const fn merges_system(&self) -> bool {
+        match self {
+            Self::Jinja(jinja) => jinja.templates.merges_system(),
+        }
+    }
 }
 
 // === impl Rendered ===

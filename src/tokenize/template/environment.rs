@@ -45,6 +45,14 @@ impl Raised {
 
 /// Makes an environment without templates.
 pub(super) fn new() -> Environment<'static> {
+    let mut environment = bare();
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_function("strftime_now", strftime_now);
+    environment
+}
+
+/// Makes an environment without what the reference library adds to Jinja2.
+pub(super) fn bare() -> Environment<'static> {
     let mut environment = Environment::new();
     let syntax = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -62,8 +70,6 @@ pub(super) fn new() -> Environment<'static> {
     environment.add_filter("count", length);
     environment.add_test("iterable", is_iterable);
     environment.add_test("sequence", is_sequence);
-    environment.add_function("raise_exception", raise_exception);
-    environment.add_function("strftime_now", strftime_now);
     environment.add_function("dict", dict);
     environment
 }

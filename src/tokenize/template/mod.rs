@@ -35,6 +35,7 @@ pub(super) struct ChatTemplate {
     environment: Environment<'static>,
     content_format: ContentFormat,
     knows_developer: bool,
+    merges_system: bool,
 }
 
 impl ChatTemplate {
@@ -53,6 +54,7 @@ impl ChatTemplate {
             knows_developer: ["\"developer\"", "'developer'"]
                 .iter()
                 .any(|role| source.contains(role)),
+            merges_system: merges_system(source),
         })
     }
 
@@ -85,6 +87,22 @@ impl ChatTemplate {
     }
 }
 
+/// Whether a system message further back makes the template fail, or needs a
+/// function of the reference library: engines probe with none of those.
+fn merges_system(source: &str) -> bool {
+    let mut environment = environment::bare();
+    let turns = ["system", "user", "system", "user"];
+    let turn = |role| Value::from_pairs([("role", role), ("content", "t")]);
+    let messages: Value = turns.map(turn).into_iter().collect();
+    let variables = Value::from_pairs([
+        ("messages", messages),
+        ("add_generation_prompt", Value::from(false)),
+    ]);
+    let compiled = environment.add_template_owned(NAME, source.to_owned());
+    let rendered = compiled.and_then(|()| environment.get_template(NAME)?.render(variables));
+    rendered.is_err()
+}
+
 /// The compiled templates of a model: its default, and perhaps one for tools.
 pub(super) struct ModelTemplates {
     default: ChatTemplate,
@@ -110,6 +128,14 @@ impl ModelTemplates {
             default,
             with_tools,
         }))
+    }
+
+    /// Whether one of the templates takes a system message only in front.
+    pub(super) const fn merges_system(&self) -> bool {
+        match &self.with_tools {
+            Some(with_tools) => self.default.merges_system || with_tools.merges_system,
+            None => self.default.merges_system,
+        }
     }
 
     /// The template for a request with these tools, or without.
