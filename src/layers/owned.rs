@@ -58,5 +58,6 @@ fn chat(chat: Chat<'_>) -> Chat<'static> {
         continue_final_message: chat.continue_final_message,
         add_special_tokens: chat.add_special_tokens,
         media: chat.media,
+        unseen: chat.unseen,
     }
 }

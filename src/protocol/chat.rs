@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
 use super::lax;
-use super::request::{Chat, Origin, RequestError, ToolChoice};
+use super::request::{Chat, Origin, RequestError, ToolChoice, Unseen};
 
 /// Content part types that are text to the template; any other is media.
 const TEXT_PARTS: [&str; 6] = [
@@ -43,10 +43,12 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         add_generation_prompt: add.unwrap_or(!continue_final_message),
         continue_final_message,
         add_special_tokens: fields.flag(Field::AddSpecialTokens)?.unwrap_or(false),
+        unseen: Unseen::default(),
     })
 }
 
-fn check_messages(messages: &Value) -> Result<(), RequestError> {
+/// Requires a non-empty list of objects.
+pub(super) fn check_messages(messages: &Value) -> Result<(), RequestError> {
     let list = messages.as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
         return Err(RequestError::Empty(Field::Messages.name()));
@@ -61,7 +63,8 @@ fn check_messages(messages: &Value) -> Result<(), RequestError> {
     }
 }
 
-fn tool_choice(fields: &Fields<'_>) -> Result<ToolChoice, RequestError> {
+/// What the tool choice of an OpenAI body means for the prompt.
+pub(super) fn tool_choice(fields: &Fields<'_>) -> Result<ToolChoice, RequestError> {
     let Some(text) = fields.text(Field::ToolChoice) else {
         return Ok(ToolChoice::Unset);
     };
@@ -76,7 +79,10 @@ fn tool_choice(fields: &Fields<'_>) -> Result<ToolChoice, RequestError> {
     })
 }
 
-fn template_kwargs(fields: &Fields<'_>) -> Result<Option<Map<String, Value>>, RequestError> {
+/// The variables for the template, where given.
+pub(super) fn template_kwargs(
+    fields: &Fields<'_>,
+) -> Result<Option<Map<String, Value>>, RequestError> {
     let Some(text) = fields.text(Field::ChatTemplateKwargs) else {
         return Ok(None);
     };
@@ -90,7 +96,8 @@ fn template_kwargs(fields: &Fields<'_>) -> Result<Option<Map<String, Value>>, Re
     }
 }
 
-fn has_media(messages: &Value) -> bool {
+/// Whether a part of a message is not text.
+pub(super) fn has_media(messages: &Value) -> bool {
     let messages = messages.as_array().into_iter().flatten();
     let parts = messages
         .filter_map(|message| message.get("content")?.as_array())

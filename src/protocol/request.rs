@@ -19,9 +19,9 @@ use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
 use super::object::{self, Object, ObjectError};
-use super::route::Route;
+use super::route::{Dialect, Route};
 use super::splice::TopLevel;
-use super::{chat, lax, prompt};
+use super::{chat, lax, messages, prompt, responses};
 
 pub use error::RequestError;
 
@@ -130,6 +130,18 @@ pub struct Chat<'a> {
     /// Whether a message carries an image, audio, video or embedding, whose
     /// tokens a text tokenizer cannot see.
     pub media: bool,
+    /// What the prompt will hold beside it.
+    pub unseen: Unseen,
+}
+
+/// What an engine puts into a prompt that is not in the messages read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unseen {
+    /// A conversation that only the engine has (`previous_response_id`).
+    pub stored: bool,
+    /// Bytes of what the body holds in a form that only some models render
+    /// (`previous_input_messages`); no token is shorter than a byte.
+    pub bytes: usize,
 }
 
 /// What `tool_choice` means for the rendered prompt.
@@ -193,6 +205,8 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
     let prompt = match route {
         Route::ChatCompletions => Prompt::Chat(Box::new(chat::read(&fields)?)),
         Route::Completions => prompt::completions(&fields)?,
+        Route::Responses => Prompt::Chat(Box::new(responses::read(&fields)?)),
+        Route::Messages | Route::CountTokens => Prompt::Chat(Box::new(messages::read(&fields)?)),
         // The route takes no body, or none that is read; nothing in one could be meant.
         _ => return Err(RequestError::Empty("body")),
     };
@@ -203,10 +217,14 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
         prompt,
         max_tokens: max_tokens(route, &fields)?,
         write_max_tokens: route == Route::Completions && fields.is_null(Field::MaxTokens),
-        min_tokens: unsigned(&fields, Field::MinTokens, 0)?.unwrap_or(0),
+        min_tokens: min_tokens(route, &fields)?,
         samples: samples(route, &fields)?,
-        stream: stream(&fields)?,
-        truncate: truncate(&fields)?,
+        stream: stream(route, &fields)?,
+        truncate: match route.dialect() {
+            Dialect::OpenAi => truncate(&fields)?,
+            Dialect::Responses => responses::truncate(&fields)?,
+            Dialect::Messages => None,
+        },
         priority: fields.whole(Field::Priority, i64::MIN..=i64::MAX, "a whole number")?,
         request_id: fields.string(Field::RequestId)?,
         cache_salt: fields.string(Field::CacheSalt)?,
@@ -233,12 +251,35 @@ fn max_tokens(route: Route, fields: &Fields<'_>) -> Result<Option<u64>, RequestE
         let asked = unsigned(fields, Field::MaxTokens, least)?;
         return Ok(Some(asked.unwrap_or(COMPLETIONS_DEFAULT_MAX_TOKENS).max(1)));
     }
+    match route {
+        Route::Responses => return unsigned(fields, Field::MaxOutputTokens, 1),
+        Route::Messages => {
+            let asked = unsigned(fields, Field::MaxTokens, 1)?;
+            return match asked {
+                Some(_) => Ok(asked),
+                None => Err(RequestError::Missing(Field::MaxTokens.name())),
+            };
+        }
+        Route::CountTokens => return Ok(None),
+        _ => {}
+    }
     let older = unsigned(fields, Field::MaxTokens, 1)?;
     let newer = unsigned(fields, Field::MaxCompletionTokens, 1)?;
     Ok(newer.or(older))
 }
 
+/// Only OpenAI's older bodies have one; elsewhere the key means nothing.
+fn min_tokens(route: Route, fields: &Fields<'_>) -> Result<u64, RequestError> {
+    match route.dialect() {
+        Dialect::OpenAi => Ok(unsigned(fields, Field::MinTokens, 0)?.unwrap_or(0)),
+        Dialect::Responses | Dialect::Messages => Ok(0),
+    }
+}
+
 fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
+    if route.dialect() != Dialect::OpenAi {
+        return Ok(1);
+    }
     let read = |field| {
         let value = fields.whole(
             field,
@@ -259,9 +300,14 @@ fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
     }
 }
 
-fn stream(fields: &Fields<'_>) -> Result<Stream, RequestError> {
-    if !fields.flag(Field::Stream)?.unwrap_or(false) {
+fn stream(route: Route, fields: &Fields<'_>) -> Result<Stream, RequestError> {
+    if route == Route::CountTokens || !fields.flag(Field::Stream)?.unwrap_or(false) {
         return Ok(Stream::Once);
+    }
+    if route.dialect() != Dialect::OpenAi {
+        // The last events of these streams bring it whatever was asked.
+        let usage = StreamUsage::Asked;
+        return Ok(Stream::Events { usage });
     }
     let include = match fields.text(Field::StreamOptions) {
         None => None,
@@ -319,7 +365,7 @@ fn kv_transfer_params(fields: &Fields<'_>) -> Result<Option<KvTransfer>, Request
 }
 
 /// Members of a nested object; not being one is an error.
-fn inner<'a, const N: usize>(
+pub(super) fn inner<'a, const N: usize>(
     field: Field,
     text: &'a str,
     names: &'static [&'static str; N],

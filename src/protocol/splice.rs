@@ -20,6 +20,8 @@ pub enum Key {
     MaxTokens,
     /// `max_completion_tokens`.
     MaxCompletionTokens,
+    /// `max_output_tokens`.
+    MaxOutputTokens,
     /// `stream_options`; edited from within by [`Edit::IncludeUsage`].
     StreamOptions,
     /// `priority`.
@@ -89,11 +91,12 @@ pub fn splice(body: &Bytes, keys: &TopLevel, edits: &[Edit]) -> Bytes {
 /// The edits that bound the output of a request to `tokens`, at least 1.
 ///
 /// Sets each key of the route that the body carries, so that no reading of it
-/// gives another bound, and adds `max_tokens`, which every version knows, where
-/// it carries none.
+/// gives another bound, and adds the one that every version knows where it
+/// carries none.
 pub fn limit_output(route: Route, keys: &TopLevel, tokens: u64) -> Vec<Edit> {
     let read: &[Key] = match route {
         Route::ChatCompletions => &[Key::MaxTokens, Key::MaxCompletionTokens],
+        Route::Responses => &[Key::MaxOutputTokens],
         _ => &[Key::MaxTokens],
     };
     let present: Vec<Key> = read
@@ -102,7 +105,7 @@ pub fn limit_output(route: Route, keys: &TopLevel, tokens: u64) -> Vec<Edit> {
         .filter(|key| keys.contains(*key))
         .collect();
     let set = if present.is_empty() {
-        vec![Key::MaxTokens]
+        vec![read[0]]
     } else {
         present
     };
@@ -255,9 +258,10 @@ impl Edit {
 
 impl Key {
     /// Every editable key.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::MaxTokens,
         Self::MaxCompletionTokens,
+        Self::MaxOutputTokens,
         Self::StreamOptions,
         Self::Priority,
         Self::RequestId,
@@ -269,6 +273,7 @@ impl Key {
         match self {
             Self::MaxTokens => "max_tokens",
             Self::MaxCompletionTokens => "max_completion_tokens",
+            Self::MaxOutputTokens => "max_output_tokens",
             Self::StreamOptions => "stream_options",
             Self::Priority => "priority",
             Self::RequestId => "request_id",

@@ -40,6 +40,9 @@ pub enum RequestError {
     /// There is nothing to work on.
     #[error("`{0}` must not be empty")]
     Empty(&'static str),
+    /// A use of the field that cannot be accounted for.
+    #[error("`{0}` is not served here")]
+    Unserved(&'static str),
     /// A value no engine would take.
     #[error("`{param}` must be {expected}, got {got}")]
     Unreadable {
@@ -69,6 +72,7 @@ impl RequestError {
             Self::Duplicate(_)
             | Self::Missing(_)
             | Self::Empty(_)
+            | Self::Unserved(_)
             | Self::Unreadable { .. }
             | Self::OpenAndClosed => Code::InvalidRequest,
         }
@@ -80,6 +84,7 @@ impl RequestError {
             Self::Duplicate(param)
             | Self::Missing(param)
             | Self::Empty(param)
+            | Self::Unserved(param)
             | Self::Unreadable { param, .. } => Some(param),
             Self::OpenAndClosed => Some("continue_final_message"),
             _ => None,
