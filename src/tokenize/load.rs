@@ -44,7 +44,7 @@ pub(super) fn load(spec: CounterSpec) -> Result<Loaded, LoadError> {
             from_files(&vocabulary, files_around(file)?, spec)
         }
         Source::Tiktoken(name) => {
-            let engines = Engines::from_vocabulary(name)?;
+            let engines = Engines::from_vocabulary(name, spec.max_run_bytes)?;
             Ok(templated(Some(engines), ModelFiles::default(), spec))
         }
         Source::Engine | Source::Estimate => Ok(templated(None, ModelFiles::default(), spec)),

@@ -256,6 +256,12 @@ pub enum LoadError {
         /// The file.
         path: PathBuf,
     },
+    /// No engine reads a vocabulary in tiktoken's form.
+    #[error("no engine reads these ranks: {reason}")]
+    Ranks {
+        /// What the reference engine said.
+        reason: String,
+    },
     /// A vocabulary this binary does not carry.
     #[error("unknown vocabulary {name:?}; known: {known}")]
     Vocabulary {

@@ -1,11 +1,11 @@
 //! fastokens: ordinary text.
 
-use fastokens::{AddedTokenPolicy, Tokenizer};
+use fastokens::{AddedTokenPolicy, TiktokenConfig, Tokenizer};
 use serde_json::Value;
 
-use super::{AddSpecial, AddedTokens, Counted, Encoding, Engine};
+use super::{AddSpecial, AddedTokens, Counted, Encoding, Engine, Ranks};
 
-/// A `tokenizer.json` read by fastokens.
+/// A vocabulary read by fastokens.
 pub(super) struct Fast(Tokenizer);
 
 impl Fast {
@@ -13,6 +13,15 @@ impl Fast {
     /// What fastokens says about a file it does not read.
     pub(super) fn load(json: Value) -> Result<Self, String> {
         Tokenizer::from_json(json)
+            .map(Self)
+            .map_err(|error| format!("fastokens: {error}"))
+    }
+
+    /// # Errors
+    /// What fastokens says about ranks or a pattern it does not read.
+    pub(super) fn from_ranks(ranks: &Ranks) -> Result<Self, String> {
+        let config = TiktokenConfig::new(ranks.pattern.as_str(), ranks.special_tokens.clone());
+        Tokenizer::from_tiktoken_ranks(&ranks.ranks, config)
             .map(Self)
             .map_err(|error| format!("fastokens: {error}"))
     }

@@ -14,9 +14,14 @@ impl Tail {
     pub(super) fn load(mut json: Value) -> Result<Self, String> {
         let said = |error: &dyn std::fmt::Display| format!("tokenizers: {error}");
         tokenizers::canonicalize_value(&mut json).map_err(|error| said(&error))?;
-        tokenizers::from_json(&json.to_string())
+        let tail = tokenizers::from_json(&json.to_string())
             .map(Self)
-            .map_err(|error| said(&error))
+            .map_err(|error| said(&error))?;
+        // Patterns it does not know load, and fail at the first text.
+        match tail.count("a b", Encoding::recognised(AddSpecial::Bare)) {
+            Some(_) => Ok(tail),
+            None => Err("tokenizers: unknown pattern".to_owned()),
+        }
     }
 }
 

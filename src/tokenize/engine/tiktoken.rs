@@ -1,10 +1,12 @@
-//! tiktoken-rs: the vocabularies inside this binary.
+//! tiktoken-rs: the vocabularies inside this binary, and the reference for every
+//! vocabulary in tiktoken's form.
 
 use std::collections::HashMap;
 
+use fastokens::{CL100K_BASE_PATTERN, O200K_BASE_PATTERN};
 use tiktoken_rs::CoreBPE;
 
-use super::{AddedTokens, Counted, Encoding, Engine};
+use super::{AddedTokens, Counted, Encoding, Engine, Ranks};
 use crate::tokenize::runs::{has_run_over, pieces};
 use crate::tokenize::{LoadError, Precision};
 
@@ -16,6 +18,14 @@ const LONGEST_RUN: usize = 64 * 1024;
 /// byte grows with the piece.
 const CUT: usize = 4096;
 
+/// Ids looked at beyond the last token found before a vocabulary is over.
+const LARGEST_GAP: u32 = 4096;
+
+/// The pattern of the oldest vocabularies, without possessive quantifiers.
+const GPT2_PATTERN: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+
+/// The vocabularies this binary carries.
 const NAMES: [&str; 6] = [
     "cl100k_base",
     "o200k_base",
@@ -25,13 +35,25 @@ const NAMES: [&str; 6] = [
     "r50k_base",
 ];
 
-/// One of the vocabularies tiktoken-rs carries.
-pub(super) struct Tiktoken(&'static CoreBPE);
+/// A vocabulary read by tiktoken-rs.
+pub(super) struct Tiktoken {
+    core: Core,
+    has_specials: bool,
+}
+
+enum Core {
+    Builtin(&'static CoreBPE),
+    Own(Box<CoreBPE>),
+}
+
+// === impl Tiktoken ===
 
 impl Tiktoken {
+    /// One of the vocabularies tiktoken-rs carries.
+    ///
     /// # Errors
     /// [`LoadError::Vocabulary`] for any other name.
-    pub(super) fn load(name: &str) -> Result<Self, LoadError> {
+    pub(super) fn builtin(name: &str) -> Result<Self, LoadError> {
         let core = match name {
             "cl100k_base" => tiktoken_rs::cl100k_base_singleton(),
             "o200k_base" => tiktoken_rs::o200k_base_singleton(),
@@ -46,7 +68,67 @@ impl Tiktoken {
                 });
             }
         };
-        Ok(Self(core))
+        Ok(Self {
+            core: Core::Builtin(core),
+            has_specials: true,
+        })
+    }
+
+    /// # Errors
+    /// What tiktoken-rs says about a pattern it does not read.
+    pub(super) fn from_ranks(ranks: &Ranks) -> Result<Self, String> {
+        let encoder = ranks.ranks.iter().cloned().collect();
+        let specials = ranks.special_tokens.iter().cloned().collect();
+        let core = CoreBPE::new(encoder, specials, &ranks.pattern)
+            .map_err(|error| format!("tiktoken-rs: {error}"))?;
+        Ok(Self {
+            core: Core::Own(Box::new(core)),
+            has_specials: !ranks.special_tokens.is_empty(),
+        })
+    }
+
+    /// The vocabulary of a name that [`Self::builtin`] takes, read back out of
+    /// tiktoken-rs token by token, for the faster engines.
+    pub(super) fn ranks(&self, name: &str) -> Ranks {
+        let core = self.core();
+        let mut special_tokens: Vec<(String, u32)> = core
+            .special_tokens()
+            .into_iter()
+            .filter_map(|token| match core.encode_with_special_tokens(token)[..] {
+                [id] => Some((token.to_owned(), id)),
+                _ => None,
+            })
+            .collect();
+        special_tokens.sort_unstable_by_key(|(_, id)| *id);
+        let mut ranks = Vec::new();
+        let (mut id, mut end) = (0, LARGEST_GAP);
+        while id < end {
+            let is_special = special_tokens.iter().any(|(_, special)| *special == id);
+            if let Ok(bytes) = core.decode_bytes(&[id]) {
+                end = id + LARGEST_GAP;
+                if !is_special {
+                    ranks.push((bytes, id));
+                }
+            }
+            id += 1;
+        }
+        let pattern = match name {
+            "cl100k_base" => CL100K_BASE_PATTERN,
+            "o200k_base" | "o200k_harmony" => O200K_BASE_PATTERN,
+            _ => GPT2_PATTERN,
+        };
+        Ranks {
+            ranks,
+            pattern: pattern.to_owned(),
+            special_tokens,
+        }
+    }
+
+    fn core(&self) -> &CoreBPE {
+        match &self.core {
+            Core::Builtin(core) => core,
+            Core::Own(core) => core,
+        }
     }
 }
 
@@ -54,8 +136,10 @@ impl Engine for Tiktoken {
     /// These vocabularies have no post-processor, so framed and bare are the same.
     fn count(&self, text: &str, encoding: Encoding) -> Option<Counted> {
         let encode = |text: &str| match encoding.added {
-            AddedTokens::Recognised => self.0.count_with_special_tokens(text),
-            AddedTokens::Ordinary => self.0.count_ordinary(text),
+            AddedTokens::Recognised if self.has_specials => {
+                self.core().count_with_special_tokens(text)
+            }
+            _ => self.core().count_ordinary(text),
         };
         if !has_run_over(text, LONGEST_RUN) {
             return Counted::exact(encode(text));
@@ -80,7 +164,7 @@ mod tests {
     use crate::tokenize::engine::AddSpecial;
 
     fn count(name: &str, text: &str) -> Counted {
-        let vocabulary = Tiktoken::load(name).unwrap();
+        let vocabulary = Tiktoken::builtin(name).unwrap();
         vocabulary
             .count(text, Encoding::recognised(AddSpecial::Bare))
             .unwrap()
@@ -100,11 +184,24 @@ mod tests {
 
     #[test]
     fn an_unknown_vocabulary_is_refused_with_the_known_names() {
-        let error = Tiktoken::load("gpt-9").err().unwrap().to_string();
+        let error = Tiktoken::builtin("gpt-9").err().unwrap().to_string();
         assert!(
             error.contains("\"gpt-9\"") && error.contains("o200k_base"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_ranks_read_back_are_all_of_them() {
+        for (name, ranks, specials) in [
+            ("cl100k_base", 100_256, 5),
+            ("o200k_harmony", 199_998, 1_090),
+            ("p50k_edit", 50_280, 4),
+        ] {
+            let read = Tiktoken::builtin(name).unwrap().ranks(name);
+            assert_eq!(read.special_tokens.len(), specials, "{name}");
+            assert_eq!(read.ranks.len(), ranks, "{name}");
+        }
     }
 
     #[test]
