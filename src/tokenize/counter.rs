@@ -3,16 +3,14 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::chat::weigh::{Weight, media_tokens};
+use super::chat::weigh::Weight;
 use super::engine::{AddSpecial, Counted, Encoding, Engines};
 use super::estimate::Calibration;
 use super::load::{Loaded, load};
+use super::media::MediaRules;
 use super::messages::Customs;
 use super::render::{AddedTokens, Rendered, Renderer, Segment};
-use super::{
-    ChatInput, Count, CountError, CounterSpec, Effort, LoadError, MediaAllowance, Precision,
-    PromptInput,
-};
+use super::{ChatInput, Count, CountError, CounterSpec, Effort, LoadError, Precision, PromptInput};
 
 /// Added to counts of unrendered text, as a share of it: one in sixteen.
 const UNRENDERED_MARGIN: u64 = 16;
@@ -26,7 +24,7 @@ pub struct ModelCounter {
     engines: Option<Engines>,
     renderer: Result<Renderer, String>,
     customs: Customs,
-    media: MediaAllowance,
+    media: MediaRules,
     calibration: Calibration,
 }
 
@@ -43,8 +41,11 @@ impl ModelCounter {
     /// A file that is missing or unreadable, a tokenizer no engine reads, an
     /// unknown vocabulary.
     pub fn load(spec: CounterSpec) -> Result<Self, LoadError> {
-        let media = spec.media;
-        let Loaded { engines, renderer } = load(spec)?;
+        let Loaded {
+            engines,
+            renderer,
+            media,
+        } = load(spec)?;
         Ok(Self {
             engines,
             renderer,
@@ -123,9 +124,13 @@ impl ModelCounter {
         };
         let mut moved = None;
         let chat = self.customs.applied(renderer, input, &mut moved);
-        let rendered = renderer.render(&chat)?.map(|segments| Rendered {
-            segments,
-            media_tokens: media_tokens(input.messages, self.media),
+        let rendered = renderer.render(&chat)?.map(|mut segments| {
+            let media = self.media.charge_rendered(input, &mut segments);
+            Rendered {
+                segments,
+                media_tokens: media.tokens,
+                media_precision: media.precision,
+            }
         });
         Ok(rendered)
     }
@@ -152,10 +157,7 @@ impl ModelCounter {
         let special = AddSpecial::from_field(chat.add_special_tokens);
         let mut sum = Counted {
             tokens: rendered.media_tokens,
-            precision: match rendered.media_tokens {
-                0 => Precision::Exact,
-                _ => Precision::Estimated,
-            },
+            precision: rendered.media_precision,
         };
         for segment in &rendered.segments {
             let counted = match segment {
@@ -188,7 +190,7 @@ impl ModelCounter {
         let tokens = text
             .saturating_add(text.div_ceil(UNRENDERED_MARGIN))
             .saturating_add(weight.overhead())
-            .saturating_add(media_tokens(chat.messages, self.media));
+            .saturating_add(self.media.charge(chat).tokens);
         Counted {
             tokens,
             precision: Precision::Estimated,

@@ -37,6 +37,10 @@ pub(super) struct ModelFiles {
     pub(super) tokenizer_config: Value,
     /// `special_tokens_map.json`.
     pub(super) special_tokens_map: Value,
+    /// `preprocessor_config.json`: how images are prepared.
+    pub(super) preprocessor: Value,
+    /// `processor_config.json`.
+    pub(super) processor: Value,
     /// Template variables such as `bos_token`; absent ones stay undefined.
     pub(super) special_tokens: Map<String, Value>,
     /// Chat templates by name.
@@ -67,6 +71,8 @@ pub(super) fn read(directory: &Path) -> Result<ModelFiles, LoadError> {
     let special_tokens_map = json("special_tokens_map.json")?;
     Ok(ModelFiles {
         config: json("config.json")?,
+        preprocessor: json("preprocessor_config.json")?,
+        processor: json("processor_config.json")?,
         special_tokens: special_tokens(&special_tokens_map, &tokenizer_config),
         templates: templates(directory, &tokenizer_config)?,
         tokenizer_config,

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use super::engine::Engines;
 use super::files::{self, ModelFiles, Templates, Vocabulary};
+use super::media::{Described, MediaRules};
 use super::render::{Jinja, Renderer};
 use super::template::ModelTemplates;
 use super::{CounterSpec, LoadError, Source, added};
@@ -26,6 +27,8 @@ pub(super) struct Loaded {
     pub(super) engines: Option<Engines>,
     /// How chats are rendered, where that is known.
     pub(super) renderer: Result<Renderer, String>,
+    /// What images, audio and video are charged.
+    pub(super) media: MediaRules,
 }
 
 /// Reads and compiles everything. Blocking; takes seconds for a large vocabulary.
@@ -92,14 +95,25 @@ fn templated(engines: Option<Engines>, files: ModelFiles, spec: CounterSpec) -> 
         Some(template) => Templates::from([("default".to_owned(), template)]),
         None => files.templates,
     };
+    let described = Described {
+        config: &files.config,
+        images: &files.preprocessor,
+        processor: &files.processor,
+    };
+    let media = MediaRules::new(&described, spec.media);
     let renderer = match ModelTemplates::compile(&templates) {
         Ok(Some(templates)) => Ok(Renderer::Jinja(Jinja {
             templates,
+            image: media.placeholder(),
             special_tokens: files.special_tokens,
             template_kwargs: spec.template_kwargs,
         })),
         Ok(None) => Err("the model has no chat template".to_owned()),
         Err(problem) => Err(problem),
     };
-    Loaded { engines, renderer }
+    Loaded {
+        engines,
+        renderer,
+        media,
+    }
 }

@@ -26,6 +26,7 @@ mod engine;
 mod estimate;
 mod files;
 mod load;
+mod media;
 mod messages;
 mod render;
 mod runs;
@@ -178,9 +179,10 @@ impl<'a> ChatInput<'a> {
 }
 
 /// Whether a count is the engine's or ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Precision {
     /// What the engine will count.
+    #[default]
     Exact,
     /// On the high side of what the engine will count, as far as can be known.
     Estimated,

@@ -4,8 +4,9 @@ use minijinja::Value as Shown;
 use serde_json::Value;
 
 use super::Odd;
-use super::turn::{Content, Turn};
+use super::turn::{Content, Form, Turn};
 use crate::tokenize::CountError;
+use crate::tokenize::media::Placeholder;
 use crate::tokenize::template::ChatTemplate;
 
 /// Marks where the last message ends, to cut the rendered text there. The blank
@@ -16,17 +17,20 @@ const OPEN_END: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 pub(in crate::tokenize) struct Conversation(Vec<Turn>);
 
 impl Conversation {
-    /// Reads `messages` as vLLM would for `template`.
+    /// Reads `messages` as vLLM would for `template` and a model that knows images
+    /// by `image`.
     ///
     /// # Errors
     /// [`Odd`] for what cannot be foreseen.
     pub(in crate::tokenize) fn read(
         messages: &Value,
         template: &ChatTemplate,
+        image: Option<Placeholder>,
     ) -> Result<Self, Odd> {
         let list = messages.as_array().ok_or(Odd)?;
-        let format = template.content_format();
-        let turns: Result<Vec<_>, _> = list.iter().map(|m| Turn::read(m, format)).collect();
+        let content = template.content_format();
+        let form = Form { content, image };
+        let turns: Result<Vec<_>, _> = list.iter().map(|m| Turn::read(m, form)).collect();
         let mut turns = turns?;
         let is_developer = |turn: &Turn| turn.role == "developer";
         if !template.knows_developer() && turns.iter().any(is_developer) {

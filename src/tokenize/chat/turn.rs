@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::values::shown;
 use super::{Odd, accounting};
+use crate::tokenize::media::Placeholder;
 use crate::tokenize::template::ContentFormat;
 
 /// A message with its content in the form the template wants.
@@ -14,6 +15,15 @@ pub(super) struct Turn {
     pub(super) content: Content,
     /// Further keys in the order vLLM sets them.
     pub(super) more: Vec<(&'static str, Shown)>,
+}
+
+/// The form in which a template wants contents.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    /// Text or parts.
+    pub(super) content: ContentFormat,
+    /// What stands for an image in a text, where that is known.
+    pub(super) image: Option<Placeholder>,
 }
 
 /// The content of a message.
@@ -36,7 +46,7 @@ impl Turn {
     ///
     /// # Errors
     /// [`Odd`] for what the engine refuses or nobody has described.
-    pub(super) fn read(message: &Value, format: ContentFormat) -> Result<Self, Odd> {
+    pub(super) fn read(message: &Value, form: Form) -> Result<Self, Odd> {
         let message = message.as_object().ok_or(Odd)?;
         let role = message.get("role").and_then(Value::as_str).ok_or(Odd)?;
         let content = message.get("content").unwrap_or(&Value::Null);
@@ -44,10 +54,10 @@ impl Turn {
             Some(content) => parts(&content)?,
             None => parts(content)?,
         };
-        let content = match format {
+        let content = match form.content {
             ContentFormat::Parts if role != "tool" => Content::Parts(parts),
             ContentFormat::Parts => tool_result(parts),
-            ContentFormat::Text => Content::Text(joined(&parts)),
+            ContentFormat::Text => Content::Text(with_images(joined(&parts), &parts, form.image)?),
         };
         Ok(Self {
             role: role.to_owned(),
@@ -115,6 +125,26 @@ fn joined(parts: &[Part]) -> String {
         .map(String::as_str)
         .collect();
     texts.join("\n")
+}
+
+/// A text with what stands for the images beside it, in front, as far as the
+/// text does not hold that already.
+///
+/// # Errors
+/// [`Odd`] if it holds more than there are images, which the engine refuses.
+fn with_images(text: String, parts: &[Part], image: Option<Placeholder>) -> Result<String, Odd> {
+    let is_image = |part: &&Part| matches!(part, Part::Media("image"));
+    let written = image.and_then(|image| image.written);
+    let (Some(written), images @ 1..) = (written, parts.iter().filter(is_image).count()) else {
+        return Ok(text);
+    };
+    let there = text.matches(written).count();
+    let missing = images.checked_sub(there).ok_or(Odd)?;
+    let mut lines = vec![written; missing];
+    if !text.is_empty() {
+        lines.push(&text);
+    }
+    Ok(lines.join("\n"))
 }
 
 /// Tool results are text even where the template wants parts, unless they refer

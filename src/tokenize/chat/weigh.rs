@@ -7,7 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::turn::{media, part_kind};
-use crate::tokenize::{ChatInput, MediaAllowance};
+use crate::tokenize::ChatInput;
+use crate::tokenize::media::Media;
 
 /// Tokens a ChatML-like template puts around one message.
 const PER_MESSAGE: u64 = 6;
@@ -17,26 +18,35 @@ const PER_PROMPT: u64 = 8;
 /// 512 half-precision numbers.
 const BYTES_PER_EMBEDDING: usize = 1365;
 
-/// Tokens charged for the media of a request. O(messages and parts).
-pub(in crate::tokenize) fn media_tokens(messages: &Value, allowance: MediaAllowance) -> u64 {
+/// The media of a request, in order. O(messages and parts).
+pub(in crate::tokenize) fn media_parts(messages: &Value) -> impl Iterator<Item = Media<'_>> {
     let contents = messages.as_array().into_iter().flatten();
     let parts = contents.filter_map(|message| message.get("content")?.as_array());
     parts
         .flatten()
-        .filter_map(|part| part_tokens(part.as_object()?, allowance))
-        .fold(0, u64::saturating_add)
+        .filter_map(|part| one_media(part.as_object()?))
 }
 
-/// Tokens of a media part; `None` for one that is text, or unknown.
-fn part_tokens(part: &Map<String, Value>, allowance: MediaAllowance) -> Option<u64> {
+/// A media part; `None` for one that is text, or unknown.
+fn one_media(part: &Map<String, Value>) -> Option<Media<'_>> {
     let kind = part_kind(part)?;
     match media(kind) {
-        Some("image") => Some(allowance.image),
-        Some("audio") => Some(allowance.audio),
-        Some(_) => Some(allowance.video),
-        None if kind == "prompt_embeds" => Some(embedding_rows(part.get("data"))),
+        Some("image") => Some(Media::Image(part)),
+        Some("audio") => Some(Media::Audio),
+        Some(_) => Some(Media::Video),
+        None if kind == "prompt_embeds" => Some(Media::Embeddings(embedded(part))),
         None => None,
     }
+}
+
+fn embedded(part: &Map<String, Value>) -> &str {
+    let data = part.get("data").and_then(Value::as_str);
+    data.unwrap_or_default()
+}
+
+/// Rows of prompt embeddings in a base64 text, at the most.
+pub(in crate::tokenize) fn embedding_rows(data: &str) -> u64 {
+    u64::try_from(data.len().div_ceil(BYTES_PER_EMBEDDING)).unwrap_or(u64::MAX)
 }
 
 /// The text of a request that will become tokens.
@@ -110,7 +120,7 @@ impl<'a> Weight<'a> {
 
     fn add_part(&mut self, part: &'a Value) {
         match part.as_object() {
-            Some(fields) if part_tokens(fields, MediaAllowance::default()).is_some() => {}
+            Some(fields) if one_media(fields).is_some() => {}
             Some(fields) => fields.values().for_each(|value| self.add_value(value)),
             None => self.add_value(part),
         }
@@ -128,9 +138,4 @@ impl<'a> Weight<'a> {
             self.spelled.push(value.to_string());
         }
     }
-}
-
-fn embedding_rows(data: Option<&Value>) -> u64 {
-    let bytes = data.and_then(Value::as_str).map_or(0, str::len);
-    u64::try_from(bytes.div_ceil(BYTES_PER_EMBEDDING)).unwrap_or(u64::MAX)
 }

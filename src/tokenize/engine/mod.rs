@@ -93,6 +93,14 @@ pub(super) struct Counted {
 }
 
 impl Counted {
+    /// Both together, as precise as the less precise one.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            precision: self.precision.and(other.precision),
+        }
+    }
+
     fn exact(tokens: usize) -> Option<Self> {
         Some(Self {
             tokens: u64::try_from(tokens).ok()?,

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{AddedTokens, Segment};
 use crate::tokenize::chat::{Conversation, Defaults, Odd, variables};
+use crate::tokenize::media::Placeholder;
 use crate::tokenize::template::{ModelTemplates, RenderError};
 use crate::tokenize::{ChatInput, CountError};
 
@@ -11,6 +12,8 @@ use crate::tokenize::{ChatInput, CountError};
 pub(in crate::tokenize) struct Jinja {
     /// The templates.
     pub(in crate::tokenize) templates: ModelTemplates,
+    /// What stands for an image where the template takes contents as text.
+    pub(in crate::tokenize) image: Option<Placeholder>,
     /// `bos_token` and its like, from the tokenizer's configuration.
     pub(in crate::tokenize) special_tokens: Map<String, Value>,
     /// The operator's default variables.
@@ -27,7 +30,7 @@ impl Jinja {
         let template = self
             .templates
             .choose(chat.tools.filter(|tools| !tools.is_null()));
-        let Ok(mut conversation) = Conversation::read(chat.messages, template) else {
+        let Ok(mut conversation) = Conversation::read(chat.messages, template, self.image) else {
             return Ok(None);
         };
         let open_end = chat

@@ -6,7 +6,7 @@
 
 mod jinja;
 
-use super::{ChatInput, CountError};
+use super::{ChatInput, CountError, Precision};
 
 pub(super) use jinja::Jinja;
 
@@ -33,6 +33,16 @@ pub enum Segment {
     Ids(u64),
 }
 
+impl Segment {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text, .. } => Some(text),
+            Self::Ids(_) => None,
+        }
+    }
+}
+
 /// A chat as the pieces that the engine encodes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered {
@@ -40,6 +50,8 @@ pub struct Rendered {
     pub segments: Vec<Segment>,
     /// Tokens charged for media on top of them.
     pub media_tokens: u64,
+    /// Whether that is what the engine will count.
+    pub media_precision: Precision,
 }
 
 /// How a model's prompts are rendered.
@@ -75,10 +87,6 @@ impl Renderer {
 impl Rendered {
     /// Every text, one after the other; tokens written by id have none.
     pub fn text(&self) -> String {
-        let texts = self.segments.iter().map(|segment| match segment {
-            Segment::Text { text, .. } => text.as_str(),
-            Segment::Ids(_) => "",
-        });
-        texts.collect()
+        self.segments.iter().filter_map(Segment::text).collect()
     }
 }
