@@ -9,7 +9,7 @@ use http::Uri;
 
 use super::resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
+    Counting, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
     ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
 };
 use crate::core::backend::{Tier, TierSet};
@@ -31,6 +31,7 @@ impl Default for Config {
             probe: Probe::default(),
             queue: Queue::default(),
             admission: AdmissionConfig::default(),
+            counting: Counting::default(),
             auth: Auth::default(),
             models: vec![Model::new(
                 "model",
@@ -108,6 +109,15 @@ impl Default for AdmissionConfig {
             assumed_kv_tokens: Tokens::new(8192),
             long_share: 0.25,
             free_reserve: 0.15,
+        }
+    }
+}
+
+impl Default for Counting {
+    fn default() -> Self {
+        Self {
+            time_limit: Duration::from_millis(250),
+            check_one_in: 1000,
         }
     }
 }

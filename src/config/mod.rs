@@ -29,8 +29,8 @@ use reader::Report;
 pub use problem::{Problem, Problems};
 pub use resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    KvLayout, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
-    ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    Counting, KvLayout, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable,
+    Probe, Queue, ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
 };
 pub use secret::{KeyDigest, Secret};
 pub use surroundings::{Process, Surroundings};
@@ -89,6 +89,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         probe: sections::probe(root.section("probe")),
         queue: sections::queue(root.section("queue")),
         admission: sections::admission(root.section("admission")),
+        counting: sections::counting(root.section("counting")),
         auth: sections::auth(root.section("auth")),
         log: sections::log(root.section("log"), around),
         models: fleet::models(&mut root, around),

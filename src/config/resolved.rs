@@ -33,6 +33,8 @@ pub struct Config {
     pub queue: Queue,
     /// How KV is reserved and tiers are used.
     pub admission: AdmissionConfig,
+    /// Counting prompts.
+    pub counting: Counting,
     /// Guessing of API keys.
     pub auth: Auth,
     /// Models; never empty, names and aliases unique over all of them.
@@ -137,6 +139,15 @@ pub enum ReservationKind {
     Strict,
     /// What it holds now and is expected to hold at the coming peak.
     Forecast,
+}
+
+/// Counting prompts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// Time one prompt may take to count; the rest of it is charged by a bound.
+    pub time_limit: Duration,
+    /// Every how many exact counts one is made again by the reference; 0 is never.
+    pub check_one_in: u32,
 }
 
 /// Guessing of API keys.

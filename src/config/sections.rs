@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::reader::Section;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, Auth, Log, LogFormat, Probe, Queue, ReservationKind, Server,
-    Upstream,
+    AccessLog, Admin, AdmissionConfig, Auth, Counting, Log, LogFormat, Probe, Queue,
+    ReservationKind, Server, Upstream,
 };
 use super::secret::Secret;
 use super::surroundings::Surroundings;
@@ -141,6 +141,18 @@ pub(super) fn admission(mut section: Section<'_>) -> AdmissionConfig {
     };
     section.finish();
     admission
+}
+
+pub(super) fn counting(mut section: Section<'_>) -> Counting {
+    let default = Counting::default();
+    let counting = Counting {
+        time_limit: section.time("time_limit", milliseconds(10..=60_000), default.time_limit),
+        check_one_in: section
+            .small("check_one_in", 0..=1_000_000_000)
+            .unwrap_or(default.check_one_in),
+    };
+    section.finish();
+    counting
 }
 
 pub(super) fn auth(mut section: Section<'_>) -> Auth {
