@@ -5,11 +5,12 @@ use std::fmt;
 
 use super::chat::weigh::Weight;
 use super::engine::{AddSpecial, Counted, Encoding, Engines};
-use super::estimate::Calibration;
+use super::estimate::{Calibration, Sample};
 use super::load::{Loaded, load};
 use super::media::MediaRules;
 use super::messages::Customs;
 use super::render::{AddedTokens, Rendered, Renderer, Segment};
+use super::trust::{Demotion, Margin, Trust, Verdict};
 use super::{ChatInput, Count, CountError, CounterSpec, Effort, LoadError, Precision, PromptInput};
 
 /// Added to counts of unrendered text, as a share of it: one in sixteen.
@@ -26,6 +27,7 @@ pub struct ModelCounter {
     customs: Customs,
     media: MediaRules,
     calibration: Calibration,
+    trust: Trust,
 }
 
 // === impl ModelCounter ===
@@ -52,6 +54,7 @@ impl ModelCounter {
             customs: Customs::default(),
             media,
             calibration: Calibration::default(),
+            trust: Trust::default(),
         })
     }
 
@@ -101,10 +104,46 @@ impl ModelCounter {
         }
     }
 
-    /// Feeds back what the engine counted, so that estimates follow the traffic.
-    /// `text_bytes` is [`Self::cost_bytes`] of the request.
-    pub fn observe(&self, text_bytes: usize, real_tokens: u64) {
-        self.calibration.observe(text_bytes, real_tokens);
+    /// What an estimate can learn from, once the engine has told the tokens of
+    /// `input`; `None` where counts are made by a tokenizer, and for media. O(its text).
+    pub fn sample(&self, input: &PromptInput<'_>) -> Option<Sample> {
+        if self.engines.is_some() {
+            return None;
+        }
+        match input {
+            PromptInput::Chat(chat) if self.media.charge(chat).tokens > 0 => None,
+            PromptInput::Chat(chat) => Some(Weight::of(chat).sample()),
+            PromptInput::Texts { texts, .. } => Some(Sample::of(texts.iter().map(|text| &**text))),
+            PromptInput::Ids { .. } => None,
+        }
+    }
+
+    /// Feeds back what the engine counted in a `sample` of the tenant with this
+    /// index, so that estimates follow the traffic.
+    pub fn observe(&self, tenant: u32, sample: Sample, real_tokens: u64) {
+        self.calibration.observe(tenant, sample, real_tokens);
+    }
+
+    /// What exact counts of a kind of request bear, if it is demoted: they are
+    /// estimates then.
+    pub fn margin(&self, kind: &'static str) -> Option<Margin> {
+        self.trust.margin(kind)
+    }
+
+    /// Compares what was counted for a request of this kind, before any margin,
+    /// with what the engine counted: `(ours, theirs)`. Kinds are few: names of routes.
+    pub fn compare(&self, kind: &'static str, counts: (u64, u64)) -> Verdict {
+        self.trust.compare(kind, counts)
+    }
+
+    /// Demotes a kind of request at once, for these counts that differ.
+    pub fn demote(&self, kind: &'static str, counts: (u64, u64)) {
+        self.trust.demote(kind, counts);
+    }
+
+    /// The kinds of request that are demoted.
+    pub fn demotions(&self) -> Vec<Demotion> {
+        self.trust.demotions()
     }
 
     /// Renders a chat into what the engine tokenizes; `None` if that cannot be
@@ -156,8 +195,8 @@ impl ModelCounter {
     ) -> Counted {
         let special = AddSpecial::from_field(chat.add_special_tokens);
         let mut sum = Counted {
-            tokens: rendered.media_tokens,
-            precision: rendered.media_precision,
+            tokens: 0,
+            precision: Precision::Exact,
         };
         for segment in &rendered.segments {
             let counted = match segment {
@@ -172,12 +211,17 @@ impl ModelCounter {
                         AddedTokens::Recognised => special,
                         AddedTokens::Ordinary => AddSpecial::Bare,
                     };
-                    self.count_text(text, Encoding { special, added }, effort)
+                    self.count_text(text, Encoding { special, added }, &effort.after(sum))
                 }
             };
             sum.tokens = sum.tokens.saturating_add(counted.tokens);
             sum.precision = sum.precision.and(counted.precision);
+            if sum.precision == Precision::AtLeast {
+                return sum;
+            }
         }
+        sum.tokens = sum.tokens.saturating_add(rendered.media_tokens);
+        sum.precision = sum.precision.and(rendered.media_precision);
         sum
     }
 
@@ -186,7 +230,12 @@ impl ModelCounter {
     fn estimate_chat(&self, chat: &ChatInput<'_>, effort: &Effort<'_>) -> Counted {
         let weight = Weight::of(chat);
         let encoding = Encoding::recognised(AddSpecial::Bare);
-        let text = self.count_text(&weight.text(), encoding, effort).tokens;
+        // A template may leave texts out, so no number is enough.
+        let effort = Effort {
+            enough: None,
+            ..*effort
+        };
+        let text = self.count_text(&weight.text(), encoding, &effort).tokens;
         let tokens = text
             .saturating_add(text.div_ceil(UNRENDERED_MARGIN))
             .saturating_add(weight.overhead())
@@ -223,7 +272,7 @@ impl ModelCounter {
             .as_ref()
             .and_then(|engines| engines.count(text, encoding, effort));
         by_engine.unwrap_or_else(|| Counted {
-            tokens: self.calibration.tokens(text),
+            tokens: self.calibration.tokens(effort.tenant, text),
             precision: Precision::Estimated,
         })
     }

@@ -7,7 +7,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// Bounds on the work of one count; the default is none.
+use super::Precision;
+use super::engine::Counted;
+
+/// Bounds on the work of one count, and for whom it is; the default is none.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Effort<'a> {
     /// Tokens of one prompt past which its exact number changes nothing: the
@@ -17,9 +20,23 @@ pub struct Effort<'a> {
     pub until: Option<Instant>,
     /// Set once nobody waits any more; the number returned then means nothing.
     pub abandoned: Option<&'a AtomicBool>,
+    /// The index of the tenant whose own ratio an estimate goes by.
+    pub tenant: Option<u32>,
 }
 
 impl Effort<'_> {
+    /// What is left to count once this part of the prompt is. Past an estimate no
+    /// number is sure to be below the truth, so none is enough.
+    pub(super) fn after(&self, counted: Counted) -> Self {
+        let enough = self
+            .enough
+            .filter(|_| counted.precision == Precision::Exact);
+        Self {
+            enough: enough.map(|enough| enough.saturating_sub(counted.tokens)),
+            ..*self
+        }
+    }
+
     /// Whether `tokens` of a prompt settle it.
     pub(super) fn is_enough(&self, tokens: u64) -> bool {
         self.enough.is_some_and(|enough| tokens > enough)

@@ -1,25 +1,31 @@
 //! Counts without a tokenizer: bytes times a ratio that calibrates itself.
 //!
-//! Decides how many tokens to charge for text nobody here can tokenize. Never
-//! looks at more of it than where its white space is. Invariant: at least one
-//! token, and at most one per byte, for any text that is not empty.
+//! Decides how many tokens to charge for text nobody here can tokenize, from its
+//! content class and from what engines counted of such text. Never looks at a
+//! vocabulary. Invariant: at least one token, and at most one per byte, for any
+//! text that is not empty.
+//!
+//! The rule: of the last 64 answers for a class of text, the 98 % quantile of
+//! tokens per byte is charged. Below sixteen answers it is never less than the
+//! class's ratio at the start. A tenant with sixteen answers of its own is charged
+//! by those, any other by the model's. Old answers leave, so the ratio follows the
+//! traffic up at once and down within 64 answers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::runs::dense_bytes;
 
-/// Tokens per byte before anything was observed: the ratio of English prose is
-/// near 0.23, of code near 0.3, of Chinese near 0.3.
-const FIRST_MEAN: f32 = 0.30;
-/// Spread assumed before anything was observed.
-const FIRST_DEVIATION: f32 = 0.06;
-/// Weight of one observation; about the last sixteen requests decide.
-const WEIGHT: f32 = 1.0 / 16.0;
-/// Mean deviations added to the mean, so that about one prompt in fifty is
-/// estimated too low, not every other one.
-const SAFETY: f32 = 2.0;
+/// Answers that are remembered.
+const REMEMBERED: usize = 64;
+/// Answers that make a ratio one to rely on.
+const ENOUGH: usize = 16;
 /// Prompts shorter than this say more about the template than about the text.
 const SMALLEST_OBSERVED: u64 = 16;
+/// Tenants with ratios of their own; about 100 kB for each model. Others are
+/// charged by the model's.
+const MOST_TENANTS: usize = 128;
+const THOUSAND: u64 = 1000;
 
 /// Tokens charged for media parts, which expand into many prompt tokens inside
 /// the engine.
@@ -45,77 +51,170 @@ impl Default for MediaAllowance {
     }
 }
 
-/// A running tokens-per-byte ratio with its mean deviation.
-///
-/// Both live in one atomic word, so a reader never sees the mean of one update
-/// with the deviation of another.
-#[derive(Debug)]
-pub(super) struct Calibration(AtomicU64);
-
-impl Default for Calibration {
-    fn default() -> Self {
-        Self(AtomicU64::new(pack(FIRST_MEAN, FIRST_DEVIATION)))
-    }
+/// What a text is like, as far as its bytes tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Class {
+    /// Words of ASCII letters.
+    Prose,
+    /// An eighth and more of it symbols and digits: code, JSON, tables.
+    Code,
+    /// A quarter and more of it beyond ASCII: Chinese, Hindi, emoji.
+    Wide,
+    /// An eighth and more of it in stretches without white space: base64.
+    Dense,
 }
 
+/// A text whose tokens an engine will tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    class: Class,
+    bytes: u64,
+}
+
+/// The ratios of one model.
+#[derive(Debug, Default)]
+pub(super) struct Calibration(
+    /// Held for a look at one ratio, or for one answer: a microsecond.
+    Mutex<Ratios>,
+);
+
+#[derive(Debug, Default)]
+struct Ratios {
+    model: ByClass,
+    /// By the tenant's index.
+    tenants: BTreeMap<u32, ByClass>,
+}
+
+type ByClass = BTreeMap<Class, Ratio>;
+
+/// Thousandths of a token per byte, in the last answers.
+#[derive(Debug, Default)]
+struct Ratio {
+    seen: VecDeque<u16>,
+    /// Their upper quantile.
+    upper: u64,
+}
+
+// === impl Calibration ===
+
 impl Calibration {
-    /// Tokens to charge for `text`: the mean ratio plus two deviations, twice that
-    /// for stretches like base64, rounded **up**.
-    pub(super) fn tokens(&self, text: &str) -> u64 {
+    /// Tokens to charge `tenant` for `text`, rounded **up**. O(bytes), about a
+    /// nanosecond each.
+    pub(super) fn tokens(&self, tenant: Option<u32>, text: &str) -> u64 {
         if text.is_empty() {
             return 0;
         }
-        let bytes = text.len();
-        let charged = u64::try_from(bytes + dense_bytes(text)).unwrap_or(u64::MAX);
-        let (mean, deviation) = unpack(self.0.load(Ordering::Relaxed));
-        let ratio = f64::from((mean + SAFETY * deviation).clamp(0.05, 1.0));
-        let most = u64::try_from(bytes).unwrap_or(u64::MAX);
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a ratio of at most one times twice a length in memory fits"
-        )]
-        let tokens = (charged as f64 * ratio).ceil() as u64;
-        tokens.clamp(1, most)
+        let Sample { class, bytes } = Sample::of([text]);
+        let ratio = self.ratios().of(tenant, class);
+        bytes
+            .saturating_mul(ratio)
+            .div_ceil(THOUSAND)
+            .clamp(1, bytes)
     }
 
-    /// Learns from one prompt. Ratios above one token per byte are capped:
-    /// they are media or template overhead, not text.
-    pub(super) fn observe(&self, bytes: usize, tokens: u64) {
+    /// Learns what an engine counted in `sample`. Ratios above one token per byte
+    /// are capped: they are media or template overhead, not text.
+    pub(super) fn observe(&self, tenant: u32, sample: Sample, tokens: u64) {
+        let Sample { class, bytes } = sample;
         if tokens < SMALLEST_OBSERVED || bytes == 0 {
             return;
         }
-        #[expect(
-            clippy::cast_precision_loss,
-            clippy::cast_possible_truncation,
-            reason = "a ratio needs few digits"
-        )]
-        let seen = ((tokens as f64 / bytes as f64) as f32).min(1.0);
-        let update = |word| {
-            let (mean, deviation) = unpack(word);
-            let error = seen - mean;
-            Some(pack(
-                mean + WEIGHT * error,
-                deviation + WEIGHT * (error.abs() - deviation),
-            ))
-        };
-        // Relaxed: the word stands alone, nothing is published through it.
-        let stored = self
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
-        debug_assert!(stored.is_ok(), "the update always returns a value");
+        let ratio = tokens
+            .saturating_mul(THOUSAND)
+            .div_ceil(bytes)
+            .min(THOUSAND);
+        let ratio = u16::try_from(ratio).unwrap_or(u16::MAX);
+        let mut ratios = self.ratios();
+        ratios.model.entry(class).or_default().learn(ratio);
+        let known = ratios.tenants.contains_key(&tenant);
+        if known || ratios.tenants.len() < MOST_TENANTS {
+            let of_tenant = ratios.tenants.entry(tenant).or_default();
+            of_tenant.entry(class).or_default().learn(ratio);
+        }
+    }
+
+    /// A ratio is whole after each step, whatever panics.
+    fn ratios(&self) -> MutexGuard<'_, Ratios> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn pack(mean: f32, deviation: f32) -> u64 {
-    (u64::from(mean.to_bits()) << 32) | u64::from(deviation.to_bits())
+// === impl Ratios ===
+
+impl Ratios {
+    /// Thousandths of a token charged for each byte.
+    fn of(&self, tenant: Option<u32>, class: Class) -> u64 {
+        let own = tenant
+            .and_then(|tenant| self.tenants.get(&tenant)?.get(&class))
+            .filter(|ratio| ratio.seen.len() >= ENOUGH);
+        match own.or_else(|| self.model.get(&class)) {
+            Some(ratio) if ratio.seen.len() >= ENOUGH => ratio.upper,
+            Some(ratio) => ratio.upper.max(class.at_first()),
+            None => class.at_first(),
+        }
+    }
 }
 
-fn unpack(word: u64) -> (f32, f32) {
-    let high = u32::try_from(word >> 32).expect("a shifted word has 32 bits left");
-    let low = u32::try_from(word & u64::from(u32::MAX)).expect("a masked word has 32 bits left");
-    (f32::from_bits(high), f32::from_bits(low))
+// === impl Ratio ===
+
+impl Ratio {
+    fn learn(&mut self, ratio: u16) {
+        if self.seen.len() == REMEMBERED {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(ratio);
+        let mut sorted: Vec<u16> = self.seen.iter().copied().collect();
+        sorted.sort_unstable();
+        let rank = (sorted.len() * 98).div_ceil(100);
+        self.upper = u64::from(sorted[rank - 1]);
+    }
+}
+
+// === impl Class ===
+
+impl Class {
+    /// Thousandths of a token per byte before an engine has told. Above what the
+    /// usual vocabularies make of such text: they need 0.23 for English, 0.3 for
+    /// code (1 for digits one by one), 0.2 to 0.6 for other scripts, 0.5 to 0.8 for
+    /// base64.
+    const fn at_first(self) -> u64 {
+        match self {
+            Self::Prose => 420,
+            Self::Code => 600,
+            Self::Wide => 750,
+            Self::Dense => 900,
+        }
+    }
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// What `texts` together are like. O(bytes).
+    pub(super) fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let (mut bytes, mut wide, mut symbols, mut dense) = (0, 0, 0, 0);
+        for text in texts {
+            bytes += text.len();
+            dense += dense_bytes(text);
+            for byte in text.bytes() {
+                wide += usize::from(!byte.is_ascii());
+                symbols += usize::from(byte.is_ascii_punctuation() || byte.is_ascii_digit());
+            }
+        }
+        let class = if dense * 8 >= bytes && dense > 0 {
+            Class::Dense
+        } else if wide * 4 >= bytes && wide > 0 {
+            Class::Wide
+        } else if symbols * 8 >= bytes && symbols > 0 {
+            Class::Code
+        } else {
+            Class::Prose
+        };
+        Self {
+            class,
+            bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -126,43 +225,92 @@ mod tests {
         "word ".repeat(bytes / 5)
     }
 
+    fn learned(answers: impl IntoIterator<Item = (u32, u64)>) -> Calibration {
+        let calibration = Calibration::default();
+        let text = prose(4000);
+        for (tenant, tokens) in answers {
+            calibration.observe(tenant, Sample::of([text.as_str()]), tokens);
+        }
+        calibration
+    }
+
     #[test]
-    fn a_fresh_estimate_is_above_english_and_code_and_never_zero() {
+    fn texts_are_told_apart_by_their_bytes() {
+        let class = |text: &str| Sample::of([text]).class;
+        assert_eq!(
+            class("It was the best of times, it was the worst."),
+            Class::Prose
+        );
+        assert_eq!(
+            class("for (int i = 0; i < n; ++i) { a[i] += b[2*i]; }"),
+            Class::Code
+        );
+        assert_eq!(class("a naïve idea of a café in town"), Class::Prose);
+        assert_eq!(class("日本語のテキスト with a word"), Class::Wide);
+        assert_eq!(
+            class(&format!("data: {}", "QmFzZTY0".repeat(20))),
+            Class::Dense
+        );
+        assert_eq!(
+            class(&format!("{} {}", prose(4000), "x".repeat(64))),
+            Class::Prose
+        );
+        assert_eq!(class(""), Class::Prose);
+    }
+
+    #[test]
+    fn a_fresh_estimate_is_high_for_its_class_and_never_zero() {
         let fresh = Calibration::default();
-        assert_eq!(fresh.tokens(""), 0);
-        assert_eq!(fresh.tokens("a"), 1);
-        assert_eq!(fresh.tokens(&prose(1000)), 421);
+        let tokens = |text: &str| fresh.tokens(None, text);
+        assert_eq!((tokens(""), tokens("a"), tokens(&prose(1000))), (0, 1, 420));
+        assert_eq!(tokens(&"{\"a\": 1}".repeat(100)), 480);
+        assert_eq!(tokens(&"漢".repeat(100)), 225);
+        assert_eq!(tokens(&"x".repeat(1000)), 900);
     }
 
     #[test]
-    fn the_ratio_moves_to_what_answers_say_and_stays_above_it() {
-        let learned = Calibration::default();
-        for _ in 0..200 {
-            learned.observe(4000, 1000);
-        }
-        let tokens = learned.tokens(&prose(4000));
-        assert!((1000..=1020).contains(&tokens), "{tokens}");
+    fn sixteen_answers_bring_the_ratio_down_and_one_brings_it_up() {
+        let few = learned((0..15).map(|_| (1, 1000)));
+        assert_eq!(few.tokens(Some(1), &prose(4000)), 1680);
+        let enough = learned((0..16).map(|_| (1, 1000)));
+        assert_eq!(enough.tokens(Some(1), &prose(4000)), 1000);
+        let rising = learned((0..40).map(|answer| (1, if answer == 39 { 2000 } else { 1000 })));
+        assert_eq!(rising.tokens(Some(1), &prose(4000)), 2000);
     }
 
     #[test]
-    fn a_spread_of_ratios_is_charged_near_the_higher_one() {
-        let learned = Calibration::default();
-        for _ in 0..200 {
-            learned.observe(4000, 800);
-            learned.observe(4000, 1600);
-        }
-        let tokens = learned.tokens(&prose(4000));
-        assert!((1600..=2200).contains(&tokens), "{tokens}");
+    fn one_odd_answer_in_sixty_four_is_not_charged_and_old_ones_are_forgotten() {
+        let odd = learned((0..64).map(|answer| (1, if answer == 7 { 3000 } else { 1000 })));
+        assert_eq!(odd.tokens(Some(1), &prose(4000)), 1000);
+        let drifted = learned((0..200).map(|answer| (1, if answer < 136 { 2000 } else { 800 })));
+        assert_eq!(drifted.tokens(Some(1), &prose(4000)), 800);
+    }
+
+    #[test]
+    fn a_tenant_pays_for_its_own_text_and_a_new_one_by_the_model() {
+        let both =
+            learned((0..64).map(|answer| (answer % 2, if answer % 2 == 0 { 900 } else { 2400 })));
+        assert_eq!(both.tokens(Some(0), &prose(4000)), 900);
+        assert_eq!(both.tokens(Some(1), &prose(4000)), 2400);
+        assert_eq!(both.tokens(Some(2), &prose(4000)), 2400);
+        assert_eq!(both.tokens(Some(0), &"漢".repeat(1000)), 2250);
+    }
+
+    #[test]
+    fn many_tenants_take_bounded_memory_and_are_still_charged() {
+        let crowd = learned((0..10_000).map(|tenant| (tenant, 1000)));
+        assert_eq!(crowd.ratios().tenants.len(), MOST_TENANTS);
+        assert_eq!(crowd.tokens(Some(9_999), &prose(4000)), 1000);
     }
 
     #[test]
     fn one_token_prompts_and_wild_answers_teach_nothing_harmful() {
-        let learned = Calibration::default();
-        learned.observe(1, 1);
-        assert_eq!(learned.tokens(&prose(1000)), 421);
+        let wild = Calibration::default();
+        wild.observe(1, Sample::of(["a"]), 1);
+        assert_eq!(wild.tokens(Some(1), &prose(1000)), 420);
         for _ in 0..500 {
-            learned.observe(10, 1_000_000);
+            wild.observe(1, Sample::of(["0123456789"]), u64::MAX);
         }
-        assert_eq!(learned.tokens(&prose(1000)), 1000);
+        assert_eq!(wild.tokens(Some(1), &"9".repeat(50)), 50);
     }
 }

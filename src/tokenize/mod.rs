@@ -4,7 +4,8 @@
 //! from the model's own tokenizer and chat template where they are at hand, and
 //! from a calibrated ratio where they are not; and which of the two it was.
 //! Never does: network, locks held across work, edits of a prompt, a look at
-//! `usage` (callers feed that back with [`ModelCounter::observe`]).
+//! `usage` (callers feed that back with [`ModelCounter::observe`] and
+//! [`ModelCounter::compare`]).
 //! Invariant: counting never panics, never ends in zero for a prompt that holds
 //! text, and a number that is not the engine's is called
 //! [`Precision::Estimated`].
@@ -33,6 +34,7 @@ mod runs;
 mod template;
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -42,8 +44,9 @@ use thiserror::Error;
 
 pub use counter::ModelCounter;
 pub use effort::Effort;
-pub use estimate::MediaAllowance;
+pub use estimate::{MediaAllowance, Sample};
 pub use render::{AddedTokens, Rendered, Segment};
+pub use trust::{Demotion, Margin, Verdict};
 
 /// Where the token counts of one served model come from.
 #[derive(Clone, Debug, PartialEq, Eq)]

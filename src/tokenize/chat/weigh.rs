@@ -7,8 +7,8 @@
 use serde_json::{Map, Value};
 
 use super::turn::{media, part_kind};
-use crate::tokenize::ChatInput;
 use crate::tokenize::media::Media;
+use crate::tokenize::{ChatInput, Sample};
 
 /// Tokens a ChatML-like template puts around one message.
 const PER_MESSAGE: u64 = 6;
@@ -90,6 +90,12 @@ impl<'a> Weight<'a> {
         let spelled = self.spelled.iter().map(String::as_str);
         let all: Vec<&str> = self.texts.iter().copied().chain(spelled).collect();
         all.join("\n")
+    }
+
+    /// What all text is like.
+    pub(in crate::tokenize) fn sample(&self) -> Sample {
+        let spelled = self.spelled.iter().map(String::as_str);
+        Sample::of(self.texts.iter().copied().chain(spelled))
     }
 
     /// Bytes of all text.
