@@ -129,6 +129,7 @@ impl Admin {
                 model: pool.name(),
                 state: &pool.gate().state(),
                 backends: &backends,
+                demotions: &pool.counter().demotions(),
                 config: self.gateway.config(),
                 now: self.gateway.clock().now(),
             });

@@ -213,6 +213,7 @@ fn parts<C: Connector>(
         ingest,
         measure: MeasureLayer {
             threads,
+            time_limit: config.counting.time_limit,
             client: client.clone(),
         },
         forward: Forward::new(client, times, door),

@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::layers::pool::Pool;
+use crate::tokenize::Demotion;
 use crate::upstream::probe::{Handle, Problem};
 
 use super::drain::Phase;
@@ -49,6 +50,7 @@ fn pool_json(pool: &Pool, config: &Config) -> Value {
         "served": served,
         "ready": pool.is_ready(),
         "counting": if pool.counter().is_exact() { "exact" } else { "estimated" },
+        "demoted": pool.counter().demotions().iter().map(demotion_json).collect::<Vec<_>>(),
         "backends": backends,
         "endpoints": pool.endpoints().iter().map(endpoint_json).collect::<Vec<_>>(),
         "queue": {
@@ -59,6 +61,15 @@ fn pool_json(pool: &Pool, config: &Config) -> Value {
         "tenants": tenants,
         "totals": totals_json(&state),
         "drain_tokens_per_second": state.drain_tokens_per_second,
+    })
+}
+
+/// A route whose counts are no longer called exact, and what they bear.
+fn demotion_json(demotion: &Demotion) -> Value {
+    json!({
+        "route": demotion.kind,
+        "margin_tokens": demotion.margin.tokens,
+        "margin_thousandths": demotion.margin.thousandths,
     })
 }
 

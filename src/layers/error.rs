@@ -9,6 +9,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use crate::core::reject::Reject;
+use crate::core::units::Tokens;
 use crate::protocol::{RequestError, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
@@ -128,6 +129,27 @@ pub enum MeasureError {
     /// It is above a limit of its tenant.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// It is above a limit, and nobody went on to see by how much.
+    #[error("the prompt has at least {at_least} tokens, the limit is {limit}")]
+    TooLong {
+        /// Tokens counted when the limit was passed.
+        at_least: Tokens,
+        /// The limit.
+        limit: Tokens,
+        /// Whose limit it is.
+        whose: Whose,
+    },
+}
+
+/// Whose limit bounds a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// No backend could ever hold more.
+    Fleet,
+    /// The tenant's limit on prompt and output.
+    TenantContext,
+    /// The tenant's limit on prompts.
+    TenantPrompt,
 }
 
 /// The backend did not answer.

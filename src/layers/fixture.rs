@@ -105,6 +105,7 @@ impl Fixture {
     pub(crate) fn layer(&self) -> MeasureLayer<Tcp> {
         MeasureLayer {
             threads: Threads::new(1),
+            time_limit: Duration::from_secs(1),
             client: Client::tcp(timing()),
         }
     }

@@ -7,7 +7,7 @@ use crate::core::reject::Reject;
 use crate::protocol::{Route, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
-use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError};
+use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError, Whose};
 
 /// The field a refusal blames, where there is one.
 pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static str> {
@@ -20,7 +20,11 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
         Refusal::Ingest(IngestError::Request(error)) => error.param(),
         Refusal::Ingest(IngestError::KvTransfer) => Some("kv_transfer_params"),
         Refusal::Ingest(IngestError::NoModel | IngestError::UnknownModel { .. }) => Some("model"),
-        Refusal::Measure(MeasureError::Unrenderable { .. } | MeasureError::Limit(_))
+        Refusal::Measure(
+            MeasureError::Unrenderable { .. }
+            | MeasureError::Limit(_)
+            | MeasureError::TooLong { .. },
+        )
         | Refusal::Admit(Reject::ContextTooLong { .. } | Reject::AboveTenantShare { .. }) => prompt,
         _ => None,
     }
@@ -101,6 +105,21 @@ fn measure(error: &MeasureError) -> String {
         }
         MeasureError::TokenizerUnavailable => {
             "The prompt cannot be counted exactly at the moment, and no estimate is allowed.".into()
+        }
+        MeasureError::TooLong {
+            at_least,
+            limit,
+            whose,
+        } => {
+            let of = match whose {
+                Whose::Fleet => "",
+                Whose::TenantContext => " for your tenant",
+                Whose::TenantPrompt => " for prompts of your tenant",
+            };
+            format!(
+                "This model's maximum context length is {limit} tokens{of}. However, your prompt \
+                 has at least {at_least} tokens. Please reduce the length of the prompt."
+            )
         }
         MeasureError::Limit(LimitError::Context {
             prompt,
@@ -190,6 +209,11 @@ mod tests {
                 limit,
             })),
             Refusal::Measure(MeasureError::Limit(LimitError::Prompt { prompt, limit })),
+            Refusal::Measure(MeasureError::TooLong {
+                at_least: prompt,
+                limit,
+                whose: Whose::TenantContext,
+            }),
             Refusal::Measure(MeasureError::Limit(LimitError::Output {
                 asked: output,
                 limit,

@@ -39,6 +39,8 @@ pub mod rescue;
 #[cfg(test)]
 pub(crate) mod script;
 pub mod seat;
+pub mod seldom;
+mod selfcheck;
 pub mod steps;
 pub mod tenant;
 pub mod threads;

@@ -20,6 +20,7 @@ use crate::tokenize::ModelCounter;
 use crate::upstream::probe::Handle;
 
 use super::seat::Seat;
+use super::seldom::Seldom;
 
 /// One base model.
 pub struct Pool {
@@ -33,6 +34,8 @@ pub struct Pool {
     endpoints: Vec<Handle>,
     /// Set once the counter is in place, or known not to come.
     counter_settled: AtomicBool,
+    overruns: Seldom,
+    differences: Seldom,
 }
 
 /// How prompts of a pool are counted.
@@ -95,6 +98,8 @@ impl Pool {
             seats: parts.seats,
             endpoints: parts.endpoints,
             counter_settled: AtomicBool::new(false),
+            overruns: Seldom::default(),
+            differences: Seldom::default(),
         }
     }
 
@@ -147,6 +152,16 @@ impl Pool {
     /// How prompts are counted.
     pub const fn counting(&self) -> Counting {
         self.counting
+    }
+
+    /// When the log may say that counts were cut.
+    pub const fn overruns(&self) -> &Seldom {
+        &self.overruns
+    }
+
+    /// When the log may say that counts differ.
+    pub const fn differences(&self) -> &Seldom {
+        &self.differences
     }
 
     /// The longest `tenant` may wait here.

@@ -7,7 +7,7 @@ use crate::core::reject::{QueueBound, Reject};
 use crate::protocol::{Code, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
-use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError};
+use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError, Whose};
 
 /// Why a request was not served, as a closed set: the metric label, the value
 /// of `x-tidegate-reason` and the log field.
@@ -208,6 +208,11 @@ impl MeasureError {
             Self::Limit(LimitError::Context { .. }) => Reason::TenantContextLimit,
             Self::Limit(LimitError::Prompt { .. }) => Reason::TenantPromptLimit,
             Self::Limit(LimitError::Output { .. }) => Reason::TenantOutputLimit,
+            Self::TooLong { whose, .. } => match whose {
+                Whose::Fleet => Reason::ContextTooLong,
+                Whose::TenantContext => Reason::TenantContextLimit,
+                Whose::TenantPrompt => Reason::TenantPromptLimit,
+            },
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::gate::Lease;
 use crate::protocol::request::Stream;
 use crate::protocol::{Request, Route, TopLevel};
 use crate::tenants::TenantRef;
+use crate::tokenize::Sample;
 
 use super::budget::Share;
 use super::pool::Pool;
@@ -81,8 +82,10 @@ pub struct Outline {
     pub(super) stream: Stream,
     /// The bound to write where the body leaves it to the engine's default.
     pub(super) write_max_tokens: Option<Tokens>,
-    /// Bytes of text in the prompt.
-    pub(super) text_bytes: usize,
+    /// What an estimate can learn from once the engine has counted.
+    pub(super) sample: Option<Sample>,
+    /// What the engine must have counted if our count is exact.
+    pub(super) claim: Option<u64>,
     /// Prompt tokens over all prompts.
     pub(super) prompt: Tokens,
 }

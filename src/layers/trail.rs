@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::config::BackendVisibility;
 use crate::core::units::Tokens;
 use crate::protocol::Route;
-use crate::telemetry::{AccessRecord, Finish, Telemetry, UpstreamFailure};
+use crate::telemetry::{AccessRecord, Finish, Metrics, Telemetry, UpstreamFailure};
 use crate::tenants::TenantRef;
 
 use super::reason::Reason;
@@ -98,6 +98,11 @@ impl Trail {
         });
     }
 
+    /// Where what happens is counted.
+    pub fn metrics(&self) -> &Metrics {
+        self.0.telemetry.metrics()
+    }
+
     /// Counts a failure of the backend the request is on.
     pub fn backend_failed(&self, failure: UpstreamFailure) {
         let (model, backend) = self.read(|facts| {
@@ -105,10 +110,7 @@ impl Trail {
             (record.model.clone(), record.backend.clone())
         });
         if let (Some(model), Some(backend)) = (model, backend) {
-            self.0
-                .telemetry
-                .metrics()
-                .upstream_failed(&model, &backend, failure);
+            self.metrics().upstream_failed(&model, &backend, failure);
         }
     }
 }

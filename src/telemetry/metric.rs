@@ -13,6 +13,9 @@ pub enum Metric {
     GeneratedTokens,
     EstimatedCounts,
     CountMismatches,
+    CountDifference,
+    CountOverruns,
+    CountDemoted,
     QueueWait,
     FirstToken,
     Duration,
@@ -44,7 +47,7 @@ pub enum Kind {
     Counter,
     /// Set when `/metrics` is read.
     Gauge,
-    /// Durations in seconds, in the buckets of [`Spec::buckets`].
+    /// Samples in the buckets of [`Spec::buckets`].
     Histogram,
 }
 
@@ -59,11 +62,18 @@ pub struct Spec {
     pub kind: Kind,
     /// Its label names.
     pub labels: &'static [&'static str],
+    /// Upper bounds of the buckets of a histogram, in the unit of its name.
+    pub buckets: &'static [f64],
 }
 
 /// From a prefill of one step to a document that waited minutes.
 const SECONDS: [f64; 16] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
+];
+
+/// From a prompt counted far too high to one counted far too low; right is 0.
+const DIFFERENCES: [f64; 13] = [
+    -1024.0, -256.0, -64.0, -16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0,
 ];
 
 const POOL: &[&str] = &["model"];
@@ -75,7 +85,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -83,6 +93,9 @@ impl Metric {
         Self::GeneratedTokens,
         Self::EstimatedCounts,
         Self::CountMismatches,
+        Self::CountDifference,
+        Self::CountOverruns,
+        Self::CountDemoted,
         Self::QueueWait,
         Self::FirstToken,
         Self::Duration,
@@ -140,15 +153,39 @@ impl Metric {
                 "Requests whose prompt was estimated, not counted exactly.",
                 POOL,
             ),
-            Self::CountMismatches => counter(
-                "tidegate_count_mismatches_total",
-                "Exact counts that differ from the engine's usage: the tokenizer or template is not the engine's.",
-                POOL,
-            ),
             Self::Admissions => counter(
                 "tidegate_admissions_total",
                 "Requests by what the queue did with them (admitted, refused, expired, left) and how admitted ones ended (finished, failed, cancelled).",
                 &["model", "outcome"],
+            ),
+            _ => self.count_spec(),
+        }
+    }
+
+    const fn count_spec(self) -> Spec {
+        match self {
+            Self::CountMismatches => counter(
+                "tidegate_count_mismatch_total",
+                "Exact counts that differ from another's: the engine's usage, its tokenize route at the start, or the reference tokenizer.",
+                &["model", "source"],
+            ),
+            Self::CountDifference => Spec {
+                buckets: &DIFFERENCES,
+                labels: POOL,
+                ..histogram(
+                    "tidegate_count_difference_tokens",
+                    "Prompt tokens by the engine's usage less those counted exactly before.",
+                )
+            },
+            Self::CountOverruns => counter(
+                "tidegate_count_overruns_total",
+                "Counts that were cut at counting.time_limit and charged by a bound.",
+                POOL,
+            ),
+            Self::CountDemoted => gauge(
+                "tidegate_count_demoted",
+                "1 while counts of a route are no longer called exact, because the engine's differ; else absent.",
+                &["model", "route"],
             ),
             _ => self.fault_spec(),
         }
@@ -272,24 +309,13 @@ impl Metric {
     }
 }
 
-// === impl Spec ===
-
-impl Spec {
-    /// Upper bounds of the buckets of a histogram, in seconds.
-    pub const fn buckets(&self) -> &'static [f64] {
-        match self.kind {
-            Kind::Histogram => &SECONDS,
-            Kind::Counter | Kind::Gauge => &[],
-        }
-    }
-}
-
 const fn counter(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Spec {
     Spec {
         name,
         help,
         kind: Kind::Counter,
         labels,
+        buckets: &[],
     }
 }
 
@@ -299,6 +325,7 @@ const fn gauge(name: &'static str, help: &'static str, labels: &'static [&'stati
         help,
         kind: Kind::Gauge,
         labels,
+        buckets: &[],
     }
 }
 
@@ -308,5 +335,6 @@ const fn histogram(name: &'static str, help: &'static str) -> Spec {
         help,
         kind: Kind::Histogram,
         labels: TIERED,
+        buckets: &SECONDS,
     }
 }

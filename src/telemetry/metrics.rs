@@ -19,6 +19,7 @@ use super::metric::{Kind, Metric};
 use super::pool::Preemptions;
 use super::record::AccessRecord;
 use crate::config::Config;
+use crate::core::units::Tokens as TokenCount;
 
 /// A gauge that nobody has set for this long is that of a backend that is gone.
 const GAUGE_LIFE: Duration = Duration::from_secs(60);
@@ -34,6 +35,7 @@ pub struct Metrics {
     ended: DashMap<(&'static str, Option<u16>, Option<&'static str>), Counter>,
     tokens: DashMap<(Arc<str>, Arc<str>), Tokens>,
     times: DashMap<(Arc<str>, &'static str), Times>,
+    differences: DashMap<Arc<str>, Histogram>,
     preemptions: DashMap<(Arc<str>, u32), Preemptions>,
 }
 
@@ -54,6 +56,17 @@ pub enum UpstreamFailure {
     ErrorEvent,
 }
 
+/// Who counted a prompt a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Check {
+    /// The engine, in the usage of its answer.
+    Usage,
+    /// The engine's `/tokenize`, asked at the start.
+    Tokenize,
+    /// The reference tokenizer in this process.
+    Reference,
+}
+
 /// Why an access log record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -70,7 +83,6 @@ struct Tokens {
     admitted: Counter,
     generated: Counter,
     estimated: Counter,
-    mismatched: Counter,
 }
 
 /// Histograms of one model and tier.
@@ -92,7 +104,7 @@ impl Metrics {
             if spec.kind == Kind::Histogram {
                 let name = Matcher::Full(spec.name.to_owned());
                 builder = builder
-                    .set_buckets_for_metric(name, spec.buckets())
+                    .set_buckets_for_metric(name, spec.buckets)
                     .expect("the bucket list is not empty");
             }
         }
@@ -116,6 +128,7 @@ impl Metrics {
             ended: DashMap::new(),
             tokens: DashMap::new(),
             times: DashMap::new(),
+            differences: DashMap::new(),
             preemptions: DashMap::new(),
         }
     }
@@ -182,9 +195,29 @@ impl Metrics {
         }
         if record.precision == Some("estimated") {
             tokens.estimated.increment(1);
-        } else if record.used_prompt_tokens.is_some_and(|used| used != prompt) {
-            tokens.mismatched.increment(1);
         }
+    }
+
+    /// Counts an exact count of ours that `check` was compared with: `(ours,
+    /// theirs)`. `model` must be a configured name.
+    pub fn compared(&self, model: &Arc<str>, check: Check, (ours, theirs): (u64, u64)) {
+        if ours != theirs {
+            let labels = [&**model, check.label()];
+            self.counter(Metric::CountMismatches, &labels).increment(1);
+        }
+        if check == Check::Usage {
+            let register = || self.histogram(Metric::CountDifference, &[&**model]);
+            let histogram = self
+                .differences
+                .entry(Arc::clone(model))
+                .or_insert_with(register);
+            histogram.record(TokenCount::new(theirs).as_f64() - TokenCount::new(ours).as_f64());
+        }
+    }
+
+    /// Counts a count that was cut at its time limit.
+    pub fn count_overran(&self, model: &str) {
+        self.counter(Metric::CountOverruns, &[model]).increment(1);
     }
 
     /// Counts a request that a backend failed. `backend` must be a configured name.
@@ -246,7 +279,6 @@ impl Metrics {
                 admitted: self.counter(Metric::AdmittedTokens, &labels),
                 generated: self.counter(Metric::GeneratedTokens, &labels),
                 estimated: self.counter(Metric::EstimatedCounts, &labels[..1]),
-                mismatched: self.counter(Metric::CountMismatches, &labels[..1]),
             }
         };
         let pair = (Arc::clone(model), Arc::clone(tenant));
@@ -309,6 +341,19 @@ impl UpstreamFailure {
             Self::Timeout => "timeout",
             Self::Status => "status",
             Self::ErrorEvent => "error_event",
+        }
+    }
+}
+
+// === impl Check ===
+
+impl Check {
+    /// The metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Tokenize => "tokenize",
+            Self::Reference => "reference",
         }
     }
 }

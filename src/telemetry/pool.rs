@@ -13,6 +13,7 @@ use crate::core::backend::{BackendId, CapacitySource, Health};
 use crate::core::stats::{BackendState, PoolState, Totals};
 use crate::core::time::Time;
 use crate::core::units::{Blocks, Tokens};
+use crate::tokenize::Demotion;
 
 /// A pool at one moment, with the names of what it holds.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,8 @@ pub struct PoolView<'a> {
     pub state: &'a PoolState,
     /// Its backends by slot; books of other slots are left out.
     pub backends: &'a [BackendView<'a>],
+    /// Kinds of request whose counts are no longer called exact.
+    pub demotions: &'a [Demotion],
     /// The configuration whose tenants the books name.
     pub config: &'a Config,
     /// When the snapshot was taken.
@@ -86,6 +89,9 @@ impl Metrics {
             &[view.model],
             queue.oldest.as_secs_f64(),
         );
+        for demotion in view.demotions {
+            self.set(Metric::CountDemoted, &[view.model, demotion.kind], 1.0);
+        }
         self.show_totals(view.model, &view.state.totals);
         self.show_tenants(view);
         for (backend, place) in places(view) {

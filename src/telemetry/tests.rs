@@ -1,4 +1,5 @@
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, SystemTime};
 
@@ -58,7 +59,9 @@ fn names_begin_with_the_project_and_end_with_the_unit() {
             spec.name
         );
         assert!(
-            spec.kind != Kind::Histogram || spec.name.ends_with("_seconds"),
+            spec.kind != Kind::Histogram
+                || spec.name.ends_with("_seconds")
+                || spec.name.ends_with("_tokens"),
             "{}",
             spec.name
         );
@@ -102,7 +105,6 @@ fn a_served_request_feeds_every_metric_of_its_record() {
             r#"tidegate_generated_tokens_total{model="model",tenant="acme"}"#,
             40.0,
         ),
-        (r#"tidegate_count_mismatches_total{model="model"}"#, 0.0),
         (
             r#"tidegate_queue_wait_seconds_sum{model="model",tier="standard"}"#,
             0.012_345,
@@ -175,12 +177,46 @@ fn a_refused_request_counts_its_prompt_but_admits_nothing() {
 #[test]
 fn an_exact_count_that_the_engine_contradicts_is_a_mismatch() {
     let metrics = registry();
-    metrics.finished(&AccessRecord {
-        used_prompt_tokens: Some(1501),
-        ..served()
-    });
-    let series = r#"tidegate_count_mismatches_total{model="model"}"#;
-    assert_eq!(value(&metrics.render(), series), Some(1.0));
+    let model = Arc::from("model");
+    metrics.compared(&model, Check::Usage, (1500, 1500));
+    metrics.compared(&model, Check::Usage, (1500, 1501));
+    metrics.compared(&model, Check::Usage, (1500, 1400));
+    metrics.compared(&model, Check::Reference, (10, 11));
+    metrics.count_overran(&model);
+    let text = metrics.render();
+    for (series, expected) in [
+        (
+            r#"tidegate_count_mismatch_total{model="model",source="usage"}"#,
+            2.0,
+        ),
+        (
+            r#"tidegate_count_mismatch_total{model="model",source="reference"}"#,
+            1.0,
+        ),
+        (
+            r#"tidegate_count_difference_tokens_bucket{model="model",le="-64"}"#,
+            1.0,
+        ),
+        (
+            r#"tidegate_count_difference_tokens_bucket{model="model",le="-1"}"#,
+            1.0,
+        ),
+        (
+            r#"tidegate_count_difference_tokens_bucket{model="model",le="0"}"#,
+            2.0,
+        ),
+        (
+            r#"tidegate_count_difference_tokens_bucket{model="model",le="1"}"#,
+            3.0,
+        ),
+        (
+            r#"tidegate_count_difference_tokens_count{model="model"}"#,
+            3.0,
+        ),
+        (r#"tidegate_count_overruns_total{model="model"}"#, 1.0),
+    ] {
+        assert_eq!(value(&text, series), Some(expected), "{series}");
+    }
 }
 
 #[test]

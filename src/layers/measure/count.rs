@@ -1,15 +1,17 @@
 //! Counts the prompt of a parsed request.
 //!
 //! Decides where the work runs: short prompts on the spot, long ones off the
-//! async threads, behind a bounded number of permits.
+//! async threads, when it is their tenant's turn and for so long and no longer.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
+use crate::core::reject::Reject;
 use crate::core::units::Tokens;
-use crate::protocol::request::{self, Chat, Prompt, Truncate};
+use crate::protocol::request::{self, Chat, Prompt};
 use crate::tokenize::{
-    ChatInput, Count, CountError, Effort, ModelCounter, Origin, Precision, PromptInput,
+    ChatInput, Count, CountError, Effort, ModelCounter, Origin, Precision, PromptInput, Sample,
 };
 
 use crate::layers::error::{MeasureError, Refusal};
@@ -19,6 +21,13 @@ use crate::tenants::TenantRef;
 /// Text up to this size is counted on the spot, in bytes: below a quarter of a
 /// millisecond with every tokenizer.
 const INLINE_BYTES: usize = 8 * 1024;
+
+/// Text up to this size is looked at to learn from where an engine counts it, in
+/// bytes: below a tenth of a millisecond.
+const SAMPLED_BYTES: usize = 64 * 1024;
+
+/// When a client whose prompt found no thread in time should come back.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Bytes of a body per token of embeddings in it: below what any model's hidden
 /// size makes of one row, so the estimate is high.
@@ -31,36 +40,81 @@ pub(super) struct Counted {
     pub(super) prompts: Vec<Tokens>,
     /// Whether they are the engine's own numbers.
     pub(super) precision: Precision,
-    /// Bytes of text tokenized.
-    pub(super) text_bytes: usize,
+    /// What an estimate can learn from once the engine has answered.
+    pub(super) sample: Option<Sample>,
+    /// Tokens of all prompts as counted exactly: what the engine must count too.
+    pub(super) claim: Option<u64>,
+    /// Whether the time for it was up before it was done.
+    pub(super) overran: bool,
 }
 
-/// Counts `prompt` here.
+/// What bounds the work of one count, and whose it is.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) threads: &'a Threads,
+    pub(super) tenant: &'a TenantRef,
+    /// Tokens of one prompt past which its number changes nothing.
+    pub(super) enough: Option<u64>,
+    /// Time the work may take once begun.
+    pub(super) time_limit: Duration,
+    /// How long it may wait for a thread.
+    pub(super) patience: Duration,
+}
+
+/// Counts `prompt` here: a short one on the spot, a long one on a thread once it
+/// is the tenant's turn. Dropping the future gives it up.
 ///
 /// # Errors
 /// Where the engine would refuse the prompt, the tenant has too many prompts in
-/// line, or the counter panicked.
+/// line, the wait was too long, or the counter panicked.
 pub(super) async fn count(
     counter: Arc<ModelCounter>,
     prompt: Prompt<'static>,
-    (threads, tenant): (&Threads, &TenantRef),
+    terms: Terms<'_>,
 ) -> Result<Counted, Refusal> {
-    let text_bytes = text_bytes(&prompt);
+    let text_bytes = with_input(&prompt, ModelCounter::cost_bytes);
+    let (enough, time_limit, tenant) = (terms.enough, terms.time_limit, terms.tenant.id.0);
     let count = move |abandoned: &AtomicBool| {
+        let until = Instant::now() + time_limit;
         let effort = Effort {
+            enough,
+            until: Some(until),
             abandoned: Some(abandoned),
-            ..Effort::default()
+            tenant: Some(tenant),
         };
-        with_input(&prompt, |input| counter.count(input, &effort))
+        with_input(&prompt, |input| {
+            let mut counted = Counted::new(counter.count(input, &effort)?);
+            counted.overran = Instant::now() >= until;
+            counted.sample = counter.sample(input);
+            Ok(counted)
+        })
     };
-    let counted = if text_bytes < INLINE_BYTES {
+    let counted: Result<_, CountError> = if text_bytes < INLINE_BYTES {
         count(&AtomicBool::new(false))
     } else {
-        let errand = Errand::of(tenant, text_bytes);
-        threads.run(errand, count).await?
+        let errand = Errand::of(terms.tenant, text_bytes);
+        let counted = terms.threads.run(errand, count);
+        tokio::time::timeout(terms.patience, counted)
+            .await
+            .map_err(|_| waited_too_long(terms.patience))??
     };
-    let counted = counted.map_err(unrenderable)?;
-    Ok(Counted::new(counted, text_bytes))
+    Ok(counted.map_err(unrenderable)?)
+}
+
+/// The line for a thread is a wait like that for memory.
+fn waited_too_long(waited: Duration) -> Reject {
+    Reject::QueueTimeout {
+        waited,
+        retry_after: RETRY,
+    }
+}
+
+/// What an estimate can learn from `prompt`; nothing where that takes long.
+pub(super) fn sample(counter: &ModelCounter, prompt: &Prompt<'_>) -> Option<Sample> {
+    with_input(prompt, |input| {
+        let short = ModelCounter::cost_bytes(input) <= SAMPLED_BYTES;
+        short.then(|| counter.sample(input)).flatten()
+    })
 }
 
 fn unrenderable(error: CountError) -> MeasureError {
@@ -69,18 +123,15 @@ fn unrenderable(error: CountError) -> MeasureError {
     }
 }
 
-/// Bytes of text that counting `prompt` tokenizes.
-pub(super) fn text_bytes(prompt: &Prompt<'_>) -> usize {
-    with_input(prompt, ModelCounter::cost_bytes)
-}
-
 /// A high estimate for prompts given as embeddings.
 pub(super) fn embeddings(prompts: usize, body_bytes: usize) -> Counted {
     let each = Tokens::new(u64::try_from(body_bytes / EMBEDDING_BYTES + 1).unwrap_or(u64::MAX));
     Counted {
         prompts: vec![each; prompts.max(1)],
         precision: Precision::Estimated,
-        text_bytes: 0,
+        sample: None,
+        claim: None,
+        overran: false,
     }
 }
 
@@ -128,8 +179,8 @@ fn origin(origin: request::Origin) -> Origin {
 // === impl Counted ===
 
 impl Counted {
-    /// A count of prompts with `text_bytes` of text.
-    pub(super) fn new(count: Count, text_bytes: usize) -> Self {
+    /// A count of which nothing can be learned.
+    pub(super) fn new(count: Count) -> Self {
         let at_least_one = |tokens: u64| Tokens::new(tokens.max(1));
         let mut prompts: Vec<Tokens> = count.prompts.into_iter().map(at_least_one).collect();
         if prompts.is_empty() {
@@ -138,24 +189,42 @@ impl Counted {
         Self {
             prompts,
             precision: count.precision,
-            text_bytes,
+            sample: None,
+            claim: None,
+            overran: false,
         }
     }
 
-    /// Shortens the prompts as the engine will. `longest` is the longest
-    /// context that could be served, where it is known.
-    pub(super) fn truncate(&mut self, truncate: Option<Truncate>, longest: Option<Tokens>) {
-        let limit = match truncate {
-            None => return,
-            Some(Truncate::To(tokens)) => Tokens::new(tokens.max(1)),
-            // The engine leaves room for one output token.
-            Some(Truncate::ToModel) => match longest {
-                Some(longest) => longest.saturating_sub(Tokens::new(1)).max(Tokens::new(1)),
-                None => return,
-            },
+    /// Lays down what the engine must count, and adds the margin where it has been
+    /// found to count differently. `None` is a kind that cannot differ.
+    pub(super) fn temper(&mut self, counter: &ModelCounter, kind: Option<&'static str>) {
+        let (Precision::Exact, Some(kind)) = (self.precision, kind) else {
+            return;
         };
+        self.claim = Some(self.total().get());
+        if let Some(margin) = counter.margin(kind) {
+            self.precision = Precision::Estimated;
+            for prompt in &mut self.prompts {
+                *prompt = Tokens::new(margin.over(prompt.get()));
+            }
+        }
+    }
+
+    /// Shortens the prompts as the engine will. One that was counted until it was
+    /// past that length is as long as it.
+    pub(super) fn shorten(&mut self, limit: Tokens) {
+        if self.longest() <= limit {
+            return;
+        }
+        self.claim = None;
         for prompt in &mut self.prompts {
             *prompt = limit.min(*prompt);
+        }
+        if self.precision == Precision::AtLeast {
+            self.precision = match self.overran {
+                false => Precision::Exact,
+                true => Precision::Estimated,
+            };
         }
     }
 

@@ -4,10 +4,13 @@
 //! what is above a limit of its tenant. Never looks at what is free. Invariant:
 //! a [`Measured`] was counted, exactly or high.
 
+mod ceiling;
 mod count;
 mod engine;
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::Response;
 use http::header::{HeaderMap, HeaderName};
@@ -16,6 +19,7 @@ use tower::{Layer, Service};
 use crate::config::OnUncountable;
 use crate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
 use crate::core::prefix::PrefixChain;
+use crate::core::time::Time;
 use crate::core::units::Tokens;
 use crate::protocol::request::{Prompt, Stream};
 use crate::protocol::{Request, WorkKind};
@@ -26,12 +30,12 @@ use crate::upstream::client::{Client, Connector};
 
 use super::BoxFuture;
 use super::error::{MeasureError, Refusal};
-use super::models::longest_context;
 use super::pool::CountingPlace;
 use super::steps::{Letter, Measured, Outline, Parsed};
 use super::threads::Threads;
 
-use count::Counted;
+use ceiling::Bounds;
+use count::{Counted, Terms};
 use engine::Ask;
 
 /// `0` forbids the offload tier for this request; nothing widens a tenant's rule.
@@ -44,6 +48,8 @@ const CLASS: HeaderName = HeaderName::from_static("x-tidegate-class");
 pub struct MeasureLayer<C> {
     /// Where long prompts are counted.
     pub threads: Threads,
+    /// Time that counting one prompt may take once begun.
+    pub time_limit: Duration,
     /// The way to the engines' tokenizers.
     pub client: Client<C>,
 }
@@ -75,13 +81,32 @@ impl<C: Connector> MeasureLayer<C> {
             mut request,
         } = parsed;
         let documents = has_documents(&request.prompt);
+        // What is spent in the line for a thread is not had again in the next.
+        let deadline = letter.pool.gate().clock().now() + letter.pool.max_wait(&letter.tenant);
+        let bounds = Bounds::of(
+            &letter.pool,
+            &letter.tenant,
+            (letter.route.work(), request.truncate),
+        );
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
-        let mut counted = self.count(&letter, prompt).await?;
-        let longest = longest_context(&letter.pool, &letter.tenant);
-        counted.truncate(request.truncate, longest);
+        let media = has_media(&prompt);
+        let mut counted = self.count(&letter, prompt, bounds.enough()).await?;
+        if media {
+            // Rules for media are checked by their own tests, not by the text's.
+            counted.claim = None;
+        }
+        if let Some(limit) = bounds.shortened_to {
+            counted.shorten(limit);
+        }
         note(&letter, &counted);
+        self.warn_of_overrun(&letter, &counted);
+        if let (Precision::AtLeast, Some(refusal)) =
+            (counted.precision, bounds.refusal(counted.longest()))
+        {
+            return Err(refusal.into());
+        }
         let refuses = letter.pool.counting().on_uncountable == OnUncountable::Refuse;
-        if refuses && counted.precision == Precision::Estimated {
+        if refuses && counted.precision != Precision::Exact {
             return Err(MeasureError::TokenizerUnavailable.into());
         }
         let asked = request.max_tokens.map(Tokens::new);
@@ -90,7 +115,7 @@ impl<C: Connector> MeasureLayer<C> {
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
         let outline = outline(&request, &counted, asked);
         let length = length(&letter, documents);
-        let demand = demand(&letter, &request, counted, (output, length));
+        let demand = demand(&letter, &request, counted, (output, length, deadline));
         Ok(Measured {
             letter,
             demand,
@@ -100,12 +125,24 @@ impl<C: Connector> MeasureLayer<C> {
 }
 
 impl<C: Connector> MeasureLayer<C> {
-    /// By the engine where that is the model's way and it answers, else here.
-    async fn count(&self, letter: &Letter, prompt: Prompt<'static>) -> Result<Counted, Refusal> {
+    /// By the engine where that is the model's way and it answers, else here;
+    /// where the engine's counts have differed from ours, with a margin.
+    async fn count(
+        &self,
+        letter: &Letter,
+        prompt: Prompt<'static>,
+        enough: Option<u64>,
+    ) -> Result<Counted, Refusal> {
         let body_bytes = letter.body.bytes.len();
         if let Prompt::Embeds { prompts } = prompt {
             return Ok(count::embeddings(prompts, body_bytes));
         }
+        let counter = letter.pool.counter();
+        // Ids are what they are, whatever tokenizer made them.
+        let kind = match prompt {
+            Prompt::Ids(_) => None,
+            _ => Some(letter.route.label()),
+        };
         if letter.pool.counting().place == CountingPlace::Engine {
             let ask = Ask {
                 client: &self.client,
@@ -113,17 +150,49 @@ impl<C: Connector> MeasureLayer<C> {
                 model: letter.pool.id(letter.served),
                 body_bytes,
             };
-            if let Some(counted) = ask.count(&prompt).await {
-                return Ok(Counted::new(counted, count::text_bytes(&prompt)));
+            if let Some(count) = ask.count(&prompt).await {
+                let mut counted = Counted::new(count);
+                counted.sample = count::sample(&counter, &prompt);
+                counted.temper(&counter, kind);
+                return Ok(counted);
             }
         }
-        let thread = (&self.threads, &letter.tenant);
-        count::count(letter.pool.counter(), prompt, thread).await
+        let terms = Terms {
+            threads: &self.threads,
+            tenant: &letter.tenant,
+            enough,
+            time_limit: self.time_limit,
+            patience: letter.pool.max_wait(&letter.tenant),
+        };
+        let mut counted = count::count(Arc::clone(&counter), prompt, terms).await?;
+        counted.temper(&counter, kind);
+        Ok(counted)
+    }
+
+    fn warn_of_overrun(&self, letter: &Letter, counted: &Counted) {
+        if !counted.overran || counted.precision != Precision::Estimated {
+            return;
+        }
+        let model = letter.pool.name();
+        letter.trail.metrics().count_overran(model);
+        if let Some(held_back) = letter.pool.overruns().turn(Instant::now()) {
+            tracing::warn!(
+                model = &**model,
+                tenant = letter.tenant.tenant.name,
+                tokens = counted.total().get(),
+                held_back,
+                "a prompt took longer to count than counting.time_limit and is charged by a bound"
+            );
+        }
     }
 }
 
 fn has_documents(prompt: &Prompt<'_>) -> bool {
     matches!(prompt, Prompt::Chat(chat) if chat.documents.is_some())
+}
+
+fn has_media(prompt: &Prompt<'_>) -> bool {
+    matches!(prompt, Prompt::Chat(chat) if chat.media)
 }
 
 fn note(letter: &Letter, counted: &Counted) {
@@ -143,7 +212,8 @@ fn outline(request: &Request<'_>, counted: &Counted, asked: Option<Tokens>) -> O
         keys: request.keys.clone(),
         stream: request.stream,
         write_max_tokens: asked.filter(|_| request.write_max_tokens),
-        text_bytes: counted.text_bytes,
+        sample: counted.sample,
+        claim: counted.claim,
         prompt: counted.total(),
     }
 }
@@ -164,7 +234,7 @@ fn demand(
     letter: &Letter,
     request: &Request<'_>,
     counted: Counted,
-    (output, length): (OutputLimit, Length),
+    (output, length, deadline): (OutputLimit, Length, Time),
 ) -> Demand {
     let tenant = &letter.tenant.tenant;
     let forbidden = header_is(&letter.head.headers, &ALLOW_OFFLOAD, "0");
@@ -191,7 +261,7 @@ fn demand(
         },
         length,
         prefix: PrefixChain::default(),
-        deadline: letter.pool.gate().clock().now() + letter.pool.max_wait(&letter.tenant),
+        deadline,
     }
 }
 

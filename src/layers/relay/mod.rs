@@ -20,10 +20,12 @@ use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::Sleep;
 
+use crate::core::demand::TenantId;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
 use crate::protocol::{Code, ErrorBody, ScanMode, Usage};
 use crate::telemetry::{Finish, UpstreamFailure};
+use crate::tokenize::Sample;
 use crate::upstream::probe::Outcome;
 
 use super::BoxFuture;
@@ -31,6 +33,7 @@ use super::door::Door;
 use super::pool::Pool;
 use super::reason::Reason;
 use super::seat::Seat;
+use super::selfcheck::compare_usage;
 use super::steps::Measured;
 use super::trail::Trail;
 
@@ -71,8 +74,13 @@ pub struct Account {
     door: Door,
     /// Prompt tokens counted.
     prompt: Tokens,
-    /// Bytes of text that were counted, where an estimate can learn from them.
-    text_bytes: Option<usize>,
+    tenant: TenantId,
+    /// The route's name.
+    kind: &'static str,
+    /// What an estimate can learn from.
+    sample: Option<Sample>,
+    /// What the engine must have counted if our count is exact.
+    claim: Option<u64>,
 }
 
 /// The body of a relayed answer.
@@ -431,7 +439,10 @@ impl Account {
             seat,
             door,
             prompt: outline.prompt,
-            text_bytes: (outline.text_bytes > 0).then_some(outline.text_bytes),
+            tenant: letter.tenant.id,
+            kind: letter.route.label(),
+            sample: outline.sample,
+            claim: outline.claim,
         }
     }
 
@@ -452,10 +463,22 @@ impl Account {
         self.seat.report(Outcome::Failed);
     }
 
-    /// Notes how the request ended, and lets the estimate learn from the engine.
+    /// Learns from what the engine says the prompt was.
+    fn learn(&self, usage: &Usage) {
+        let theirs = usage.prompt_tokens;
+        if let Some(sample) = self.sample {
+            self.pool.counter().observe(self.tenant.0, sample, theirs);
+        }
+        if let Some(ours) = self.claim {
+            let pool = (&*self.pool, self.trail.metrics());
+            compare_usage(pool, self.kind, (ours, theirs));
+        }
+    }
+
+    /// Notes how the request ended, and learns from the engine's own account of it.
     fn close(&self, finish: Finish, reason: Option<Reason>, ended: &Ended) {
-        if let (Some(bytes), Some(usage)) = (self.text_bytes, ended.usage) {
-            self.pool.counter().observe(bytes, usage.prompt_tokens);
+        if let Some(usage) = &ended.usage {
+            self.learn(usage);
         }
         self.trail.ended(finish, reason);
         let generated = (!ended.generated.is_zero()).then_some(ended.generated.get());

@@ -4,6 +4,7 @@ use crate::core::demand::TenantId;
 use crate::core::stats::{BackendState, PoolState, QueueState, TenantState, Totals};
 use crate::core::time::Time;
 use crate::core::units::{BlockSize, Blocks, Tokens};
+use crate::tokenize::{Demotion, Margin};
 
 fn backend(generation: u32, held: u64) -> BackendState {
     BackendState {
@@ -78,6 +79,10 @@ fn show(metrics: &Metrics, state: &PoolState) -> String {
         model: "model",
         state,
         backends: &backends,
+        demotions: &[Demotion {
+            kind: "completions",
+            margin: Margin::default(),
+        }],
         config: &config,
         now,
     });

@@ -1,0 +1,94 @@
+//! How many tokens are enough to refuse a prompt, or to know its length.
+//!
+//! Decides where counting may stop because nothing after it changes what
+//! happens. Never refuses by itself: a prompt that is not past the ceiling is
+//! checked in full by the tenant's limits and by admission. Invariant: a prompt
+//! past the ceiling would be refused whatever its exact length.
+
+use crate::core::backend::Capacity;
+use crate::core::units::Tokens;
+use crate::layers::error::{MeasureError, Whose};
+use crate::layers::pool::Pool;
+use crate::protocol::WorkKind;
+use crate::protocol::request::Truncate;
+use crate::tenants::TenantRef;
+
+/// The lowest limit that a prompt may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ceiling {
+    limit: Tokens,
+    whose: Whose,
+}
+
+/// What bounds the prompts of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    /// The limit past which it is refused, where there is one.
+    pub(super) ceiling: Option<Ceiling>,
+    /// What the engine shortens each prompt to, where it does.
+    pub(super) shortened_to: Option<Tokens>,
+}
+
+// === impl Bounds ===
+
+impl Bounds {
+    /// The bounds of a request to `pool` that holds KV as `work` says.
+    pub(super) fn of(
+        pool: &Pool,
+        tenant: &TenantRef,
+        (work, truncate): (WorkKind, Option<Truncate>),
+    ) -> Self {
+        let state = pool.gate().state();
+        let longest = |length: fn(Capacity) -> Tokens| -> Option<Tokens> {
+            let allowed = state
+                .backends
+                .iter()
+                .filter(|backend| tenant.tenant.tiers.contains(backend.tier));
+            // A backend whose capacity is not known might hold anything.
+            let lengths = allowed.map(|backend| backend.capacity.map(length));
+            lengths.collect::<Option<Vec<_>>>()?.into_iter().max()
+        };
+        let limits = &tenant.tenant.limits;
+        let limits = [
+            (longest(|capacity| capacity.context_limit()), Whose::Fleet),
+            (limits.max_context, Whose::TenantContext),
+            (limits.max_prompt, Whose::TenantPrompt),
+        ];
+        let lowest = limits
+            .into_iter()
+            .filter_map(|(limit, whose)| limit.map(|limit| Ceiling { limit, whose }))
+            .min_by_key(|ceiling| ceiling.limit);
+        let one = Tokens::new(1);
+        Self {
+            // Where nothing is held, nothing is too long.
+            ceiling: lowest.filter(|_| work != WorkKind::Aside),
+            shortened_to: match truncate {
+                None => None,
+                Some(Truncate::To(tokens)) => Some(Tokens::new(tokens).max(one)),
+                // The engine leaves room for one output token.
+                Some(Truncate::ToModel) => longest(|capacity| capacity.max_model_len)
+                    .map(|longest| longest.saturating_sub(one).max(one)),
+            },
+        }
+    }
+
+    /// Tokens past which the exact length of a prompt changes nothing.
+    pub(super) fn enough(&self) -> Option<u64> {
+        let limit = self.ceiling.map(|ceiling| ceiling.limit);
+        [limit, self.shortened_to]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(Tokens::get)
+    }
+
+    /// The refusal of a prompt of `at_least` so many tokens, if that is one.
+    pub(super) fn refusal(&self, at_least: Tokens) -> Option<MeasureError> {
+        let Ceiling { limit, whose } = self.ceiling?;
+        (at_least > limit).then_some(MeasureError::TooLong {
+            at_least,
+            limit,
+            whose,
+        })
+    }
+}
