@@ -12,7 +12,8 @@ use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError
 /// The field a refusal blames, where there is one.
 pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static str> {
     let prompt = match route {
-        Some(Route::ChatCompletions) => Some("messages"),
+        Some(Route::ChatCompletions | Route::Messages | Route::CountTokens) => Some("messages"),
+        Some(Route::Responses) => Some("input"),
         Some(Route::Completions) => Some("prompt"),
         _ => None,
     };

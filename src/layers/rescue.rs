@@ -1,4 +1,4 @@
-//! The only place with status codes: every refusal becomes one OpenAI-shaped answer.
+//! The only place with status codes: every refusal becomes one answer in its route's shape.
 //!
 //! Decides status, code, message, `Retry-After` from the typed errors of the
 //! steps below; a panic there is answered as a bug of ours. Never touches an
@@ -14,7 +14,7 @@ use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WW
 use http::{Response, StatusCode, Version};
 use tower::{Layer, Service};
 
-use crate::protocol::{Code, ErrorBody, RouteError};
+use crate::protocol::{Code, Dialect, ErrorBody, Route, RouteError};
 use crate::telemetry::Finish;
 
 use super::answer::AnswerBody;
@@ -86,7 +86,8 @@ pub const fn status_and_code(reason: Reason) -> (StatusCode, Code) {
 /// There is no request to answer yet, so this is a whole message.
 pub fn slow_headers_answer() -> Vec<u8> {
     let (status, code) = status_and_code(Reason::RequestTimeout);
-    let body = ErrorBody::new(code, "The request headers did not arrive in time.").to_json();
+    let body = ErrorBody::new(code, "The request headers did not arrive in time.");
+    let body = body.to_json(Dialect::OpenAi);
     let mut answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nx-tidegate-reason: {}\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n",
@@ -109,7 +110,8 @@ fn refuse<B>(refusal: &Refusal, trail: &Trail, version: Version) -> Response<Ans
         param: param(refusal, route),
         code,
     };
-    let mut answer = Response::new(AnswerBody::whole(body.to_json()));
+    let dialect = route.map_or(Dialect::OpenAi, Route::dialect);
+    let mut answer = Response::new(AnswerBody::whole(body.to_json(dialect)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

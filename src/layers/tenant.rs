@@ -1,22 +1,24 @@
 //! Who asks, and whether there is any point in reading on.
 //!
-//! Decides the tenant from `Authorization`, and refuses before the body is read
-//! what could not be served anyway: draining, the tenant's waiting places
-//! taken, every queue full, the body budget spent. Never reads a body. The door
-//! is a cheap look, not a reservation: admission decides again, exactly.
+//! Decides the tenant from `Authorization` (or the header of Anthropic's clients),
+//! and refuses before the body is read what could not be served anyway: draining,
+//! the tenant's waiting places taken, every queue full, the body budget spent.
+//! Never reads a body. The door is a cheap look, not a reservation: admission
+//! decides again, exactly.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use http::Response;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use tower::{Layer, Service};
 
 use crate::gate::Clock;
-use crate::protocol::{Route, WorkKind, route};
+use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
 use crate::tenants::{TenantRef, Tenants};
 
 use super::BoxFuture;
@@ -25,6 +27,9 @@ use super::door::Door;
 use super::error::{Refusal, TenantError};
 use super::pool::Pools;
 use super::steps::{Keyed, Traced};
+
+/// Where Anthropic's clients put their key.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The address of the client, put into the request by whoever accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +81,13 @@ impl TenantLayer {
             .extensions
             .get::<Peer>()
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
-        let key = head.headers.get(AUTHORIZATION);
+        let matched = route(&head.method, head.uri.path());
+        let key = key(&head.headers, matched);
         let tenant = self
             .tenants
             .load()
-            .authenticate(key, from, self.clock.now())?;
-        let Ok(matched) = route(&head.method, head.uri.path()) else {
+            .authenticate(key.as_deref(), from, self.clock.now())?;
+        let Ok(matched) = matched else {
             return Ok(tenant);
         };
         // Only a request that will queue must find room; what holds no KV, the
@@ -120,6 +126,18 @@ impl TenantLayer {
         // A tenant without any pool is told so by the model lookup.
         full.map_or(Ok(()), Err)
     }
+}
+
+/// The key of a request: Anthropic's clients put it into a header of its own,
+/// which counts where they ask and no other key is given.
+fn key(headers: &HeaderMap, matched: Result<Matched, RouteError>) -> Option<Cow<'_, HeaderValue>> {
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        return Some(Cow::Borrowed(value));
+    }
+    let theirs = matched.is_ok_and(|found| found.route.dialect() == Dialect::Messages);
+    let sent = headers.get(API_KEY).filter(|_| theirs)?;
+    let bearer = [b"Bearer ", sent.as_bytes()].concat();
+    HeaderValue::from_bytes(&bearer).ok().map(Cow::Owned)
 }
 
 // === impl TenantStep ===

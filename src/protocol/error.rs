@@ -1,10 +1,12 @@
-//! The shape of our own errors: OpenAI-style JSON, or one SSE event.
+//! The shape of our own errors: JSON or one SSE event, as the route's clients read it.
 //!
 //! [`Code`] names every refusal and failure the gateway can answer with. Which
 //! HTTP status goes with it is decided elsewhere, in one place.
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use super::route::Dialect;
 
 /// What went wrong, as the `code` field spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -159,6 +161,36 @@ impl Code {
     }
 }
 
+// === impl Code, for Anthropic's clients ===
+
+impl Code {
+    /// The value of the `type` field in Anthropic's errors.
+    pub const fn message_kind(self) -> &'static str {
+        match self {
+            Self::ContextLengthExceeded
+            | Self::InvalidJson
+            | Self::InvalidRequest
+            | Self::MethodNotAllowed
+            | Self::UnsupportedMediaType
+            | Self::UnsupportedEncoding
+            | Self::ExpectationFailed
+            | Self::HeadersTooLarge
+            | Self::RequestTimeout => "invalid_request_error",
+            Self::RequestTooLarge => "request_too_large",
+            Self::ModelNotFound | Self::NotFound => "not_found_error",
+            Self::InvalidApiKey => "authentication_error",
+            Self::TenantLimitExceeded | Self::TooManyAuthFailures => "rate_limit_error",
+            Self::Overloaded
+            | Self::QueueTimeout
+            | Self::NoBackend
+            | Self::ServerShutdown
+            | Self::ServerBusy => "overloaded_error",
+            Self::UpstreamTimeout => "timeout_error",
+            Self::TokenizerUnavailable | Self::InternalError | Self::UpstreamFailed => "api_error",
+        }
+    }
+}
+
 // === impl ErrorBody ===
 
 impl ErrorBody {
@@ -172,23 +204,54 @@ impl ErrorBody {
     }
 
     /// The body of an HTTP answer, media type `application/json`.
-    pub fn to_json(&self) -> Bytes {
-        Bytes::from(self.value().to_string())
+    pub fn to_json(&self, dialect: Dialect) -> Bytes {
+        let value = match dialect {
+            Dialect::OpenAi | Dialect::Responses => json!({"error": self.value()}),
+            Dialect::Messages => self.message(),
+        };
+        Bytes::from(value.to_string())
     }
 
     /// One event for a stream already begun.
     ///
     /// It opens with a blank line, so whatever part of an event went before is
     /// closed and this one stands alone; after a whole event the blank line
-    /// means nothing to a reader.
-    pub fn to_sse_event(&self) -> Bytes {
-        Bytes::from(format!("\n\ndata: {}\n\n", self.value()))
+    /// means nothing to a reader. A response's error has its fields at the top,
+    /// as its own events do, and once more where client libraries look for the
+    /// error of any stream.
+    pub fn to_sse_event(&self, dialect: Dialect) -> Bytes {
+        let event = match dialect {
+            Dialect::OpenAi => format!("data: {}", json!({"error": self.value()})),
+            Dialect::Messages => format!("event: error\ndata: {}", self.message()),
+            Dialect::Responses => {
+                let data = json!({
+                    "type": "error",
+                    "code": self.code.as_str(),
+                    "message": self.message,
+                    "param": self.param,
+                    "sequence_number": 0,
+                    "error": self.value(),
+                });
+                format!("event: error\ndata: {data}")
+            }
+        };
+        Bytes::from(format!("\n\n{event}\n\n"))
     }
 
-    fn value(&self) -> serde_json::Value {
-        json!({"error": {
+    fn value(&self) -> Value {
+        json!({
             "message": self.message,
             "type": self.code.kind(),
+            "param": self.param,
+            "code": self.code.as_str(),
+        })
+    }
+
+    /// Anthropic's shape; its clients pass over the fields it does not have.
+    fn message(&self) -> Value {
+        json!({"type": "error", "error": {
+            "type": self.code.message_kind(),
+            "message": self.message,
             "param": self.param,
             "code": self.code.as_str(),
         }})
@@ -207,19 +270,41 @@ mod tests {
             code: Code::InvalidRequest,
         };
         assert_eq!(
-            body.to_json(),
+            body.to_json(Dialect::OpenAi),
             r#"{"error":{"message":"say \"hi\"\n","type":"invalid_request_error","param":"messages","code":"invalid_request"}}"#
         );
     }
 
     #[test]
     fn a_stream_error_closes_a_partial_event_and_is_one_event_itself() {
-        let event =
-            ErrorBody::new(Code::UpstreamFailed, "the backend died\nmid-stream").to_sse_event();
+        let body = ErrorBody::new(Code::UpstreamFailed, "the backend died\nmid-stream");
+        let event = body.to_sse_event(Dialect::OpenAi);
         assert_eq!(
             event,
             "\n\ndata: {\"error\":{\"message\":\"the backend died\\nmid-stream\",\"type\":\"upstream_failed\",\
              \"param\":null,\"code\":\"upstream_failed\"}}\n\n"
+        );
+    }
+
+    #[test]
+    fn each_dialect_has_a_shape_of_its_own() {
+        let body = ErrorBody::new(Code::Overloaded, "later");
+        assert_eq!(
+            body.to_json(Dialect::Messages),
+            r#"{"type":"error","error":{"type":"overloaded_error","message":"later","param":null,"code":"overloaded"}}"#
+        );
+        assert_eq!(
+            body.to_json(Dialect::Responses),
+            body.to_json(Dialect::OpenAi)
+        );
+        let event = body.to_sse_event(Dialect::Messages);
+        assert!(event.starts_with(b"\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{"));
+        let event = body.to_sse_event(Dialect::Responses);
+        assert_eq!(
+            event,
+            "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"overloaded\",\"message\":\"later\",\
+             \"param\":null,\"sequence_number\":0,\"error\":{\"message\":\"later\",\
+             \"type\":\"overloaded_error\",\"param\":null,\"code\":\"overloaded\"}}\n\n"
         );
     }
 

@@ -99,10 +99,13 @@ struct Listed {
 }
 
 /// Every path that is served.
-const LISTED: [Listed; 3] = [
+const LISTED: [Listed; 6] = [
     same("/v1/chat/completions", Route::ChatCompletions),
     same("/v1/completions", Route::Completions),
+    same("/v1/messages", Route::Messages),
+    same("/v1/messages/count_tokens", Route::CountTokens),
     same("/v1/models", Route::Models),
+    same("/v1/responses", Route::Responses),
 ];
 
 /// A path that client and engine spell alike.

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Tokens of one answer, all sequences together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,14 +44,26 @@ pub struct Answer {
     pub finish: Option<Finish>,
 }
 
+/// A usage object in any dialect.
 #[derive(Deserialize)]
-struct UsageJson {
+pub(super) struct UsageJson {
     #[serde(default)]
     prompt_tokens: Option<u64>,
     #[serde(default)]
     completion_tokens: Option<u64>,
     #[serde(default)]
     prompt_tokens_details: Option<Details>,
+    /// The whole prompt in responses; without what was cached in messages.
+    #[serde(default)]
+    input_tokens: Option<u64>,
+    #[serde(default)]
+    output_tokens: Option<u64>,
+    #[serde(default)]
+    input_tokens_details: Option<Details>,
+    #[serde(default)]
+    cache_read_input_tokens: Option<u64>,
+    #[serde(default)]
+    cache_creation_input_tokens: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -65,6 +78,12 @@ struct AnswerJson<'a> {
     usage: Option<UsageJson>,
     #[serde(default, borrow)]
     choices: Option<Vec<ChoiceJson<'a>>>,
+    /// Of a response; anything at all elsewhere.
+    #[serde(default, borrow)]
+    status: Option<&'a RawValue>,
+    /// Of a message.
+    #[serde(default, borrow)]
+    stop_reason: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -84,9 +103,15 @@ pub fn answer_of_body(body: &[u8]) -> Option<Answer> {
         .iter()
         .flatten()
         .filter_map(|choice| choice.finish_reason.as_deref());
+    let stated = |raw: Option<&'_ RawValue>| Some(raw?.get().trim_matches('"').to_owned());
+    let finish = match (answer.choices.as_ref(), stated(answer.stop_reason)) {
+        (Some(_), _) => reasons.map(Finish::from_reason).reduce(Finish::worse),
+        (None, Some(reason)) => Some(Finish::from_stop_reason(&reason)),
+        (None, None) => stated(answer.status).map(|status| Finish::from_status(Some(&status))),
+    };
     Some(Answer {
-        usage: answer.usage.map(Usage::from),
-        finish: reasons.map(Finish::from_reason).reduce(Finish::worse),
+        usage: answer.usage.and_then(UsageJson::told),
+        finish,
     })
 }
 
@@ -116,20 +141,30 @@ pub(super) fn usage_of_value(value: &[u8]) -> Option<Usage> {
     let first = serde_json::Deserializer::from_slice(value)
         .into_iter::<UsageJson>()
         .next();
-    first?.ok().map(Usage::from)
+    first?.ok()?.told()
 }
 
-// === impl Usage ===
+// === impl UsageJson ===
 
-impl From<UsageJson> for Usage {
-    fn from(json: UsageJson) -> Self {
-        Self {
-            prompt_tokens: json.prompt_tokens.unwrap_or(0),
-            completion_tokens: json.completion_tokens.unwrap_or(0),
-            cached_tokens: json
-                .prompt_tokens_details
-                .and_then(|details| details.cached_tokens),
+impl UsageJson {
+    /// What it says; `None` for an object that only has the same name.
+    pub(super) fn told(self) -> Option<Usage> {
+        let cached = self.cache_read_input_tokens;
+        let input = self.input_tokens.map(|tokens| {
+            let others = [cached, self.cache_creation_input_tokens];
+            let others = others.into_iter().flatten();
+            others.fold(tokens, u64::saturating_add)
+        });
+        let completion = self.completion_tokens.or(self.output_tokens);
+        if self.prompt_tokens.or(input).or(completion).is_none() {
+            return None;
         }
+        let details = self.prompt_tokens_details.or(self.input_tokens_details);
+        Some(Usage {
+            prompt_tokens: self.prompt_tokens.or(input).unwrap_or(0),
+            completion_tokens: completion.unwrap_or(0),
+            cached_tokens: details.and_then(|details| details.cached_tokens).or(cached),
+        })
     }
 }
 
@@ -144,6 +179,26 @@ impl Finish {
             "tool_calls" | "function_call" => Self::ToolCalls,
             "abort" => Self::Abort,
             "error" => Self::Error,
+            _ => Self::Other,
+        }
+    }
+
+    /// Reads the status of a response.
+    pub fn from_status(status: Option<&str>) -> Self {
+        match status {
+            Some("incomplete") => Self::Length,
+            Some("failed") => Self::Error,
+            Some("cancelled") => Self::Abort,
+            _ => Self::Stop,
+        }
+    }
+
+    /// Reads the stop reason of a message.
+    pub fn from_stop_reason(reason: &str) -> Self {
+        match reason {
+            "end_turn" | "stop_sequence" => Self::Stop,
+            "max_tokens" => Self::Length,
+            "tool_use" => Self::ToolCalls,
             _ => Self::Other,
         }
     }

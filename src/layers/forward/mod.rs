@@ -18,8 +18,8 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::protocol::ScanMode;
 use crate::protocol::request::{Stream, StreamUsage};
+use crate::protocol::{Dialect, ScanMode};
 use crate::telemetry::UpstreamFailure;
 use crate::upstream::client::{Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
@@ -92,7 +92,8 @@ impl<C: Connector> Forward<C> {
             }
         };
         let (mut head, body) = answer.into_parts();
-        let kind = kind(head.status, &head.headers, measured.outline.stream);
+        let asked = (measured.letter.route.dialect(), measured.outline.stream);
+        let kind = kind(head.status, &head.headers, asked);
         rewrite(kind, head.status, &mut head.headers);
         if head.status == StatusCode::SERVICE_UNAVAILABLE {
             seat.report(Outcome::Shed);
@@ -155,7 +156,7 @@ fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
 }
 
 /// What kind of answer comes.
-fn kind(status: StatusCode, headers: &HeaderMap, stream: Stream) -> Kind {
+fn kind(status: StatusCode, headers: &HeaderMap, asked: (Dialect, Stream)) -> Kind {
     if status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
         return Kind::Refusal;
     }
@@ -168,11 +169,14 @@ fn kind(status: StatusCode, headers: &HeaderMap, stream: Stream) -> Kind {
     if !is_stream {
         return Kind::Whole;
     }
-    Kind::Events(match stream {
-        Stream::Events {
-            usage: StreamUsage::NotAsked,
-        } => ScanMode::StripUsage,
-        _ => ScanMode::Observe,
+    let unasked = Stream::Events {
+        usage: StreamUsage::NotAsked,
+    };
+    Kind::Events(match asked {
+        (Dialect::Responses, _) => ScanMode::Responses,
+        (Dialect::Messages, _) => ScanMode::Messages,
+        (Dialect::OpenAi, stream) if stream == unasked => ScanMode::StripUsage,
+        (Dialect::OpenAi, _) => ScanMode::Observe,
     })
 }
 

@@ -23,7 +23,7 @@ use tokio::time::Sleep;
 use crate::core::demand::TenantId;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
-use crate::protocol::{Code, ErrorBody, ScanMode, Usage};
+use crate::protocol::{Code, Dialect, ErrorBody, ScanMode, Usage};
 use crate::telemetry::{Finish, UpstreamFailure};
 use crate::tokenize::Sample;
 use crate::upstream::probe::Outcome;
@@ -72,6 +72,8 @@ pub struct Account {
     pool: Arc<Pool>,
     seat: Arc<Seat>,
     door: Door,
+    /// How a failure is told.
+    dialect: Dialect,
     /// Prompt tokens counted.
     prompt: Tokens,
     tenant: TenantId,
@@ -269,7 +271,8 @@ where
         let rest = ended.rest;
         self.phase = if matches!(self.kind, Kind::Events(_)) {
             let mut last = BytesMut::from(rest.unwrap_or_default());
-            last.extend_from_slice(&cause.error().to_sse_event());
+            let event = cause.error().to_sse_event(self.account.dialect);
+            last.extend_from_slice(&event);
             Phase::Breaking(last.freeze())
         } else {
             Phase::Cutting
@@ -438,6 +441,7 @@ impl Account {
             pool: Arc::clone(&letter.pool),
             seat,
             door,
+            dialect: letter.route.dialect(),
             prompt: outline.prompt,
             tenant: letter.tenant.id,
             kind: letter.route.label(),

@@ -108,7 +108,7 @@ pub(super) fn may_be_usage(event: &[u8], scanned: &mut usize) -> bool {
 }
 
 /// The data of an event: its `data` lines joined; `None` where there is none or it is empty.
-fn data<'a>(event: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+pub(super) fn data<'a>(event: &'a [u8], scratch: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     let mut lines = DataLines { rest: event };
     let first = lines.next()?;
     let Some(second) = lines.next() else {

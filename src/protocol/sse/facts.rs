@@ -5,7 +5,8 @@ use super::super::usage::{Finish, Usage};
 /// What the events that ended within one chunk said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Events with data, `[DONE]` not among them; comments are no events.
+    /// Events with data, `[DONE]` not among them; comments are no events, nor is
+    /// what an engine says before it begins.
     pub data_events: u32,
     /// Events that carry output: text, reasoning or tool calls. One such event
     /// may carry several tokens, so this is a lower bound of tokens.
@@ -19,7 +20,7 @@ pub struct Facts {
     pub finish: Option<Finish>,
     /// First error event of the engine; the stream may still end with `[DONE]`.
     pub error: Option<StreamError>,
-    /// Whether `[DONE]` has come.
+    /// Whether the last event has come: `[DONE]`, or the one named so.
     pub done: bool,
     /// Events too large to be looked into; they are relayed all the same.
     pub skipped: u32,

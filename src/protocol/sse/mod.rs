@@ -10,6 +10,7 @@
 
 mod event;
 mod facts;
+mod named;
 mod scanner;
 
 pub use facts::{EndState, Facts, StreamError, Tail};

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::event::{Shape, inspect, may_be_usage};
+use super::event::{self, Shape, may_be_usage};
 use super::facts::{EndState, Facts, Tail};
+use super::named::{self, Large, Names};
 
 /// Events above this size are relayed without being looked into.
 ///
@@ -17,7 +18,7 @@ pub const MAX_EVENT_BYTES: usize = 1 << 20;
 /// it is the usage event: a hundred times the size of any seen.
 const MAX_HELD_BYTES: usize = 64 << 10;
 
-/// Who asked for the usage event.
+/// What the events are, and who asked for the one with the usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanMode {
     /// The client did, or nobody: every byte passes at once.
@@ -25,6 +26,10 @@ pub enum ScanMode {
     /// We did: the event with usage and no choices is removed. An unfinished
     /// event is held back until its choices are seen.
     StripUsage,
+    /// Events of OpenAI's responses: the last brings the usage; every byte passes.
+    Responses,
+    /// Events of Anthropic's messages, likewise.
+    Messages,
 }
 
 /// Incremental scanner of one stream.
@@ -36,6 +41,8 @@ pub struct Scanner {
     carry: Vec<u8>,
     scratch: Vec<u8>,
     event: Event,
+    /// Of a named event that is too large to be kept.
+    large: Large,
     /// The current line has no byte yet.
     line_is_empty: bool,
     /// The last byte was a CR: an LF that follows belongs to it.
@@ -64,6 +71,19 @@ struct Output {
     cuts: Vec<Range<usize>>,
 }
 
+// === impl ScanMode ===
+
+impl ScanMode {
+    /// Whose names the events bear, where they bear any.
+    const fn names(self) -> Option<Names> {
+        match self {
+            Self::Observe | Self::StripUsage => None,
+            Self::Responses => Some(Names::Responses),
+            Self::Messages => Some(Names::Messages),
+        }
+    }
+}
+
 // === impl Scanner ===
 
 impl Scanner {
@@ -75,6 +95,7 @@ impl Scanner {
             carry: Vec::new(),
             scratch: Vec::new(),
             event: Event::default(),
+            large: Large::default(),
             line_is_empty: true,
             after_cr: false,
             removed: false,
@@ -119,7 +140,7 @@ impl Scanner {
         let mut facts = Facts::default();
         let shape = match too_large {
             true => skipped(&mut facts),
-            false => inspect(&self.carry, &mut self.scratch, &mut facts),
+            false => inspect(self.mode, &self.carry, &mut self.scratch, &mut facts),
         };
         let passes = held > 0 && shape == Shape::Ordinary;
         let bytes = passes.then(|| Bytes::from(std::mem::take(&mut self.carry)));
@@ -168,12 +189,12 @@ impl Scanner {
         let held = self.held();
         let bytes = &chunk[part.clone()];
         let shape = if self.event.too_large || self.carry.len() + bytes.len() > MAX_EVENT_BYTES {
-            skipped(facts)
+            self.end_large(bytes, facts)
         } else if self.carry.is_empty() {
-            inspect(bytes, &mut self.scratch, facts)
+            inspect(self.mode, bytes, &mut self.scratch, facts)
         } else {
             self.carry.extend_from_slice(bytes);
-            inspect(&self.carry, &mut self.scratch, facts)
+            inspect(self.mode, &self.carry, &mut self.scratch, facts)
         };
         self.removed = self.may_remove() && shape == Shape::UsageOnly;
         if self.removed {
@@ -187,12 +208,27 @@ impl Scanner {
         self.carry.shrink_to(MAX_HELD_BYTES);
     }
 
+    /// Ends an event that is too large to be looked into.
+    fn end_large(&mut self, bytes: &[u8], facts: &mut Facts) -> Shape {
+        let Some(names) = self.mode.names() else {
+            return skipped(facts);
+        };
+        let mut large = std::mem::take(&mut self.large);
+        large.push(&self.carry);
+        large.push(bytes);
+        named::inspect_large(names, &large, facts);
+        Shape::Ordinary
+    }
+
     /// Keeps the beginning of an event that ends in a later chunk.
     fn keep_rest(&mut self, chunk: &[u8], start: usize, output: &mut Output) {
         let held = self.held();
         let rest = &chunk[start..];
         self.event.begun = true;
         if self.event.too_large {
+            if self.mode.names().is_some() {
+                self.large.push(rest);
+            }
             return;
         }
         let whole = self.carry.len() + rest.len();
@@ -209,7 +245,11 @@ impl Scanner {
         }
         if whole > MAX_EVENT_BYTES {
             self.event.too_large = true;
-            self.carry = Vec::new();
+            let carry = std::mem::take(&mut self.carry);
+            if self.mode.names().is_some() {
+                self.large.push(&carry);
+                self.large.push(rest);
+            }
         }
     }
 
@@ -226,6 +266,16 @@ impl Scanner {
             0
         }
     }
+}
+
+fn inspect(mode: ScanMode, event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) -> Shape {
+    let Some(names) = mode.names() else {
+        return event::inspect(event, scratch, facts);
+    };
+    if let Some(data) = event::data(event, scratch) {
+        named::inspect(names, event, data, facts);
+    }
+    Shape::Ordinary
 }
 
 /// Counts an event that is too large to be looked into.
