@@ -53,6 +53,7 @@ fn chat(chat: Chat<'_>) -> Chat<'static> {
         documents: chat.documents,
         chat_template: chat.chat_template.map(text),
         chat_template_kwargs: chat.chat_template_kwargs,
+        mm_processor_kwargs: chat.mm_processor_kwargs,
         reasoning_effort: chat.reasoning_effort.map(text),
         add_generation_prompt: chat.add_generation_prompt,
         continue_final_message: chat.continue_final_message,

@@ -38,7 +38,8 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         tool_choice: tool_choice(fields)?,
         documents: fields.array(Field::Documents)?,
         chat_template: fields.string(Field::ChatTemplate)?,
-        chat_template_kwargs: template_kwargs(fields)?,
+        chat_template_kwargs: kwargs(fields, Field::ChatTemplateKwargs)?,
+        mm_processor_kwargs: kwargs(fields, Field::MmProcessorKwargs)?,
         reasoning_effort: fields.string(Field::ReasoningEffort)?,
         add_generation_prompt: add.unwrap_or(!continue_final_message),
         continue_final_message,
@@ -80,19 +81,16 @@ pub(super) fn tool_choice(fields: &Fields<'_>) -> Result<ToolChoice, RequestErro
 }
 
 /// The variables for the template, where given.
-pub(super) fn template_kwargs(
+pub(super) fn kwargs(
     fields: &Fields<'_>,
+    field: Field,
 ) -> Result<Option<Map<String, Value>>, RequestError> {
-    let Some(text) = fields.text(Field::ChatTemplateKwargs) else {
+    let Some(text) = fields.text(field) else {
         return Ok(None);
     };
     match lax::value(text)? {
         Value::Object(kwargs) => Ok(Some(kwargs)),
-        _ => Err(lax::unreadable(
-            Field::ChatTemplateKwargs.name(),
-            "an object",
-            text,
-        )),
+        _ => Err(lax::unreadable(field.name(), "an object", text)),
     }
 }
 

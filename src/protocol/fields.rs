@@ -40,6 +40,7 @@ fields! {
     MaxTokens = "max_tokens",
     Messages = "messages",
     MinTokens = "min_tokens",
+    MmProcessorKwargs = "mm_processor_kwargs",
     Model = "model",
     N = "n",
     OutputConfig = "output_config",

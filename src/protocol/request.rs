@@ -119,6 +119,8 @@ pub struct Chat<'a> {
     pub chat_template: Option<Cow<'a, str>>,
     /// `chat_template_kwargs`, where given.
     pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// `mm_processor_kwargs`, where given: how images are prepared.
+    pub mm_processor_kwargs: Option<Map<String, Value>>,
     /// `reasoning_effort`, where given.
     pub reasoning_effort: Option<Cow<'a, str>>,
     /// Whether the template opens the assistant's turn.

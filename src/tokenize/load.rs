@@ -96,11 +96,11 @@ fn templated(engines: Option<Engines>, files: ModelFiles, spec: CounterSpec) -> 
         None => files.templates,
     };
     let described = Described {
-        config: &files.config,
-        images: &files.preprocessor,
-        processor: &files.processor,
+        config: files.config.clone(),
+        images: files.preprocessor.clone(),
+        processor: files.processor.clone(),
     };
-    let media = MediaRules::new(&described, spec.media);
+    let media = MediaRules::new(described, spec.media);
     let renderer = match ModelTemplates::compile(&templates) {
         Ok(Some(templates)) => Ok(Renderer::Jinja(Jinja {
             templates,

@@ -152,6 +152,9 @@ pub struct ChatInput<'a> {
     pub chat_template: Option<&'a str>,
     /// `chat_template_kwargs`.
     pub chat_template_kwargs: Option<&'a Map<String, Value>>,
+    /// `mm_processor_kwargs`: what the request changes about how images are
+    /// prepared.
+    pub mm_processor_kwargs: Option<&'a Map<String, Value>>,
     /// `reasoning_effort`, also the source of `enable_thinking`.
     pub reasoning_effort: Option<&'a str>,
     /// Whether the header of the answer is appended; default true.
@@ -173,6 +176,7 @@ impl<'a> ChatInput<'a> {
             documents: None,
             chat_template: None,
             chat_template_kwargs: None,
+            mm_processor_kwargs: None,
             reasoning_effort: None,
             add_generation_prompt: true,
             continue_final_message: false,

@@ -161,6 +161,7 @@ fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
         documents: chat.documents.as_ref(),
         chat_template: chat.chat_template.as_deref(),
         chat_template_kwargs: chat.chat_template_kwargs.as_ref(),
+        mm_processor_kwargs: chat.mm_processor_kwargs.as_ref(),
         reasoning_effort: chat.reasoning_effort.as_deref(),
         add_generation_prompt: chat.add_generation_prompt,
         continue_final_message: chat.continue_final_message,

@@ -13,7 +13,7 @@
 //! | Pixtral, Mistral 3 | its merged patches and the end of each row, after a resize to a longest side |
 //! | `InternVL` | tiles of one size in the grid nearest to its shape, and an overview |
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::grid::{Area, Rows, Tiles};
 use super::header::Size;
@@ -43,20 +43,21 @@ pub(in crate::tokenize) struct Placeholder {
 }
 
 /// The small files of a model that say how it sees.
-pub(in crate::tokenize) struct Described<'a> {
+#[derive(Clone, Debug)]
+pub(in crate::tokenize) struct Described {
     /// `config.json`.
-    pub(in crate::tokenize) config: &'a Value,
+    pub(in crate::tokenize) config: Value,
     /// `preprocessor_config.json`.
-    pub(in crate::tokenize) images: &'a Value,
+    pub(in crate::tokenize) images: Value,
     /// `processor_config.json`.
-    pub(in crate::tokenize) processor: &'a Value,
+    pub(in crate::tokenize) processor: Value,
 }
 
 // === impl Family ===
 
 impl Family {
     /// The rule for a model with these files.
-    pub(super) fn of(files: &Described<'_>) -> Self {
+    pub(super) fn of(files: &Described) -> Self {
         let kind = files.config.get("model_type").and_then(Value::as_str);
         let family = match kind {
             Some(
@@ -122,17 +123,38 @@ impl Family {
 
 // === impl Described ===
 
-impl Described<'_> {
+impl Described {
+    /// The files as if a request's `mm_processor_kwargs` were in them, which may
+    /// be grouped by modality and may spell an area in two ways.
+    pub(super) fn with(&self, kwargs: &Map<String, Value>) -> Self {
+        let mut changed = self.clone();
+        let grouped = kwargs.get("images_kwargs").and_then(Value::as_object);
+        for (key, value) in kwargs.iter().chain(grouped.into_iter().flatten()) {
+            for file in [&mut changed.config, &mut changed.images] {
+                set(file, key, value);
+            }
+            for (edge, area) in [
+                ("shortest_edge", "min_pixels"),
+                ("longest_edge", "max_pixels"),
+            ] {
+                if let Some(size) = value.get(edge).filter(|_| key == "size") {
+                    set(&mut changed.images, area, size);
+                }
+            }
+        }
+        changed
+    }
+
     /// Patches of the processor; both areas from the newer spelling (`size`) unless
     /// the older one (`min_pixels`) is there, which wins.
     fn qwen(&self) -> Option<Area> {
         let vision = self.config.get("vision_config")?;
         let number = |key, twin| {
             let patch = || number(vision, twin);
-            number(self.images, key).or_else(patch)
+            number(&self.images, key).or_else(patch)
         };
         let size = self.images.get("size").unwrap_or(&Value::Null);
-        let limit = |old, new| number_of(self.images, old).or_else(|| number_of(size, new));
+        let limit = |old, new| number_of(&self.images, old).or_else(|| number_of(size, new));
         if self.images.get("do_resize").and_then(Value::as_bool) == Some(false) {
             return None;
         }
@@ -146,11 +168,11 @@ impl Described<'_> {
     /// Cutting images into crops is off unless the files switch it on.
     fn gemma3(&self) -> Option<u64> {
         let crops = |file: &Value| file.get("do_pan_and_scan") == Some(&Value::Bool(true));
-        if crops(self.images) || crops(self.processor) {
+        if crops(&self.images) || crops(&self.processor) {
             return None;
         }
-        let tokens = number(self.processor, "image_seq_length");
-        tokens.or_else(|| number(self.config, "mm_tokens_per_image"))
+        let tokens = number(&self.processor, "image_seq_length");
+        tokens.or_else(|| number(&self.config, "mm_tokens_per_image"))
     }
 
     /// A CLIP encoder puts a class token before the patches, which the usual
@@ -177,7 +199,7 @@ impl Described<'_> {
 
     fn mistral3(&self) -> Option<Rows> {
         let vision = self.config.get("vision_config")?;
-        let merged = number(self.config, "spatial_merge_size")?;
+        let merged = number(&self.config, "spatial_merge_size")?;
         let patch = number(vision, "patch_size")?.checked_mul(merged)?;
         Rows::new(number(self.images.get("size")?, "longest_edge")?, patch)
     }
@@ -191,7 +213,7 @@ impl Described<'_> {
         let dynamic = flag("dynamic_image_size")?;
         let tiles = |key| {
             if dynamic {
-                number(self.config, key)
+                number(&self.config, key)
             } else {
                 Some(1)
             }
@@ -215,6 +237,12 @@ fn number(file: &Value, key: &str) -> Option<u64> {
 fn number_of(file: &Value, key: &str) -> Option<u64> {
     let number = file.get(key)?.as_u64()?;
     (1..=1 << 32).contains(&number).then_some(number)
+}
+
+fn set(file: &mut Value, key: &str, value: &Value) {
+    if let Some(fields) = file.as_object_mut() {
+        fields.insert(key.to_owned(), value.clone());
+    }
 }
 
 /// `count * factor`, rounded down.

@@ -30,10 +30,11 @@ pub(super) use family::{Described, Placeholder};
 use header::{Size, Turn};
 
 /// How one model's media are charged.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MediaRules {
     family: Family,
     allowance: MediaAllowance,
+    files: Described,
 }
 
 /// Something in a request that is not text.
@@ -50,10 +51,11 @@ pub(super) enum Media<'a> {
 
 impl MediaRules {
     /// The rules of the model with these files.
-    pub(super) fn new(files: &Described<'_>, allowance: MediaAllowance) -> Self {
+    pub(super) fn new(files: Described, allowance: MediaAllowance) -> Self {
         Self {
-            family: Family::of(files),
+            family: Family::of(&files),
             allowance,
+            files,
         }
     }
 
@@ -64,8 +66,19 @@ impl MediaRules {
 
     /// Tokens of the media of a chat that is not rendered. O(messages and parts).
     pub(super) fn charge(&self, chat: &ChatInput<'_>) -> Counted {
-        let parts = media_parts(chat.messages);
-        parts.fold(NOTHING, |sum, media| sum.plus(self.one(media)))
+        let mut parts = media_parts(chat.messages).peekable();
+        let changed = chat.mm_processor_kwargs.filter(|_| parts.peek().is_some());
+        let Some(changed) = changed.map(|kwargs| self.changed(kwargs)) else {
+            return parts.fold(NOTHING, |sum, media| sum.plus(self.one(media)));
+        };
+        let charged = parts.fold(NOTHING, |sum, media| sum.plus(changed.one(media)));
+        estimated(charged.tokens)
+    }
+
+    /// The rules under a request's own `mm_processor_kwargs`. The operator's win
+    /// over some of them, so that what follows is an estimate.
+    fn changed(&self, kwargs: &Map<String, Value>) -> Self {
+        Self::new(self.files.with(kwargs), self.allowance)
     }
 
     /// Tokens of the media of a chat on top of its rendered text, which is changed

@@ -19,11 +19,15 @@ fn golden(part: &str) -> Vec<Value> {
 }
 
 fn family(described: &Value) -> Family {
-    Family::of(&Described {
-        config: &described["config"],
-        images: &described["preprocessor"],
-        processor: &described["processor"],
-    })
+    Family::of(&files(described))
+}
+
+fn files(described: &Value) -> Described {
+    Described {
+        config: described["config"].clone(),
+        images: described["preprocessor"].clone(),
+        processor: described["processor"].clone(),
+    }
 }
 
 fn size(width: u64, height: u64) -> Size {
@@ -190,12 +194,7 @@ fn a_gif_whose_first_picture_is_larger_than_its_screen_counts_as_that() {
 }
 
 fn rules(described: &Value) -> MediaRules {
-    let files = Described {
-        config: &described["config"],
-        images: &described["preprocessor"],
-        processor: &described["processor"],
-    };
-    MediaRules::new(&files, MediaAllowance::default())
+    MediaRules::new(files(described), MediaAllowance::default())
 }
 
 fn named(name: &str) -> Value {
@@ -214,6 +213,36 @@ fn an_image_that_may_be_turned_is_exact_only_where_that_changes_nothing() {
     let both = charged("pixtral-12b");
     // 3 columns in 2 rows, or 2 in 3: the second has one more row end.
     assert_eq!((both.tokens, both.precision), (9, Precision::Estimated));
+}
+
+#[test]
+fn a_request_that_changes_how_images_are_prepared_is_charged_by_that() {
+    let image = json!([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url(&file("png"))}}]}]);
+    let charged = |name: &str, kwargs: Value| {
+        let mut chat = ChatInput::new(&image);
+        chat.mm_processor_kwargs = kwargs.as_object();
+        let charged = rules(&named(name)).charge(&chat);
+        assert_eq!(charged.precision, Precision::Estimated, "{name} {kwargs}");
+        charged.tokens
+    };
+    let qwen = |kwargs| charged("qwen2_vl-7b", kwargs);
+    // 640 x 480 pixels are 391 patches of 28.
+    assert_eq!(qwen(json!({})), 391);
+    assert_eq!(qwen(json!({"max_pixels": 100_352})), 117);
+    assert_eq!(qwen(json!({"size": {"longest_edge": 100_352}})), 117);
+    assert_eq!(
+        qwen(json!({"images_kwargs": {"min_pixels": 10_000_000}})),
+        12_838
+    );
+    assert_eq!(qwen(json!({"min_pixels": "many"})), 4096);
+    assert_eq!(
+        charged("internvl2_5-8b", json!({"max_dynamic_patch": 2})),
+        256
+    );
+    assert_eq!(
+        charged("gemma-3-4b", json!({"do_pan_and_scan": true})),
+        4096
+    );
 }
 
 #[test]
