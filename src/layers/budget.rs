@@ -79,6 +79,11 @@ impl Share {
         Ok(())
     }
 
+    /// An empty share of the same budget.
+    pub fn sibling(&self) -> Self {
+        self.budget.share()
+    }
+
     /// Bytes held.
     pub const fn held(&self) -> u64 {
         self.held

@@ -67,9 +67,12 @@ pub enum IngestError {
     /// The body is not said to be JSON.
     #[error("the content type is not application/json")]
     MediaType,
-    /// The body is compressed.
-    #[error("the content encoding is not identity")]
+    /// The body is compressed in a way that is not taken, or more than once.
+    #[error("the content encoding is not served")]
     Encoding,
+    /// The body is not what its content encoding says.
+    #[error("the body cannot be decompressed")]
+    Undecodable,
     /// `Expect` asks for something other than `100-continue`.
     #[error("the expectation cannot be met")]
     Expectation,

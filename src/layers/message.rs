@@ -8,6 +8,7 @@ use crate::protocol::{Route, RouteError};
 use crate::tenants::{AuthError, LimitError};
 
 use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError, Whose};
+use super::ingest::ACCEPTED_ENCODINGS;
 
 /// The field a refusal blames, where there is one.
 pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static str> {
@@ -78,7 +79,12 @@ fn ingest(error: &IngestError) -> String {
             format!("This route takes {allow} only.")
         }
         IngestError::MediaType => "The content type must be application/json.".into(),
-        IngestError::Encoding => "Compressed request bodies are not served.".into(),
+        IngestError::Encoding => {
+            format!("The content encoding must be one of {ACCEPTED_ENCODINGS}, or absent.")
+        }
+        IngestError::Undecodable => {
+            "The request body is not what its content encoding says.".into()
+        }
         IngestError::Expectation => "Only the expectation 100-continue is served.".into(),
         IngestError::HeadersTooLarge { limit } => {
             format!("The request headers are larger than {limit} bytes.")

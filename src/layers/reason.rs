@@ -194,7 +194,9 @@ impl IngestError {
                 Code::InvalidJson => Reason::InvalidJson,
                 _ => Reason::InvalidRequest,
             },
-            Self::BodyBroken | Self::KvTransfer | Self::NoModel => Reason::InvalidRequest,
+            Self::Undecodable | Self::BodyBroken | Self::KvTransfer | Self::NoModel => {
+                Reason::InvalidRequest
+            }
             Self::UnknownModel { .. } => Reason::ModelNotFound,
         }
     }

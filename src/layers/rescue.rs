@@ -10,7 +10,9 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{Response, StatusCode, Version};
 use tower::{Layer, Service};
 
@@ -19,6 +21,7 @@ use crate::telemetry::Finish;
 
 use super::answer::AnswerBody;
 use super::error::{IngestError, Refusal};
+use super::ingest::ACCEPTED_ENCODINGS;
 use super::message::{message, param};
 use super::reason::Reason;
 use super::steps::Traced;
@@ -120,6 +123,12 @@ fn refuse<B>(refusal: &Refusal, trail: &Trail, version: Version) -> Response<Ans
     }
     if let Refusal::Ingest(IngestError::Route(RouteError::MethodNotAllowed { allow })) = refusal {
         headers.insert(ALLOW, HeaderValue::from_static(allow));
+    }
+    if reason == Reason::UnsupportedEncoding {
+        headers.insert(
+            ACCEPT_ENCODING,
+            HeaderValue::from_static(ACCEPTED_ENCODINGS),
+        );
     }
     if reason == Reason::InvalidApiKey {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -58,11 +58,11 @@ pub struct Letter {
     pub(super) served: ServedId,
 }
 
-/// The body as it came, and its share of the budget.
+/// The body as an engine would read it, unpacked where it came compressed, and its
+/// share of the budget.
 #[derive(Debug)]
 pub struct Body {
     pub(super) bytes: Bytes,
-    #[expect(dead_code, reason = "held, not read: its drop gives the bytes back")]
     pub(super) share: Share,
 }
 

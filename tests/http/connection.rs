@@ -106,7 +106,7 @@ async fn a_client_that_asks_first_is_told_to_go_on_or_why_not() {
     call.ok(ANSWER).await;
     assert_eq!(client.reply().await.text(), ANSWER);
     // A refusal that needs no body comes instead of the go-ahead.
-    let encoded = ask.header("content-encoding", "gzip");
+    let encoded = ask.header("content-encoding", "br");
     let bytes = encoded.bytes();
     let mut client = Client::connect(stand.addr()).await;
     client

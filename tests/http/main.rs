@@ -15,6 +15,7 @@ mod http2;
 mod leaving;
 mod loss;
 mod odd;
+mod packed;
 mod refusals;
 mod room;
 mod slow;

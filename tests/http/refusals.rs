@@ -76,7 +76,7 @@ async fn a_known_path_with_another_method_names_the_one_it_takes() {
 }
 
 #[tokio::test]
-async fn only_uncompressed_json_is_read() {
+async fn only_json_in_an_encoding_it_knows_is_read() {
     let door = Door::new(|setup| setup).await;
     let ask = Ask::chat("");
     for media in ["text/plain", "application/x-www-form-urlencoded", ""] {
@@ -91,10 +91,11 @@ async fn only_uncompressed_json_is_read() {
         "unsupported_media_type",
         "unsupported_media_type",
     );
-    for encoding in ["gzip", "br", "identity, deflate"] {
+    for encoding in ["br", "gzip, gzip", "snappy"] {
         let encoded = ask.clone().header("content-encoding", encoding);
         let reply = door.ask(&encoded).await;
         refused(&reply, 415, "unsupported_encoding", "unsupported_encoding");
+        assert_eq!(reply.header("accept-encoding"), Some("gzip, deflate, zstd"));
     }
     let reply = door.ask(&ask.header("expect", "200-maybe")).await;
     refused(&reply, 417, "expectation_failed", "expectation_failed");

@@ -3,7 +3,7 @@
 //! Edits of the body are splices of top-level keys; edits of the head remove
 //! what would let a client steer an engine past us. Everything else passes.
 
-use http::header::{HeaderMap, HeaderValue};
+use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
 use http::{Request, Uri};
 use http_body_util::Full;
 
@@ -75,6 +75,8 @@ fn headers(sent: &HeaderMap, id: &str) -> HeaderMap {
     for name in orders {
         headers.remove(name);
     }
+    // A compressed body was unpacked.
+    headers.remove(CONTENT_ENCODING);
     let unique = format!("{id}-{:08x}", rand::random::<u32>());
     let unique = HeaderValue::from_str(&unique).expect("a sane id and digits make a header value");
     headers.insert(REQUEST_ID, unique);

@@ -5,6 +5,7 @@
 //! counts and never edits. Nothing below this step runs before the body has
 //! been read, so a client that leaves while it waits is noticed.
 
+mod decode;
 mod read;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Response, Uri};
 use tower::{Layer, Service};
@@ -32,6 +33,9 @@ use super::pool::{Pool, Pools};
 use super::steps::{Body, Keyed, Letter, Parsed, Traced};
 use super::threads::{Errand, Threads};
 
+use decode::{Coding, decode};
+
+pub use decode::ACCEPTED as ACCEPTED_ENCODINGS;
 pub use read::BodyLimits;
 
 /// Bodies from this size on are read as JSON off the async threads: about a
@@ -95,8 +99,9 @@ impl IngestLayer {
         let Matched { route, path } = matched;
         let Keyed { traced, tenant } = keyed;
         let Traced { head, body, trail } = traced;
-        check_body_headers(&head.headers)?;
+        let coding = check_body_headers(&head.headers)?;
         let body = read::read(&head.headers, body, &self.budget, &self.limits).await?;
+        let body = self.unpack(body, coding, &tenant).await?;
         let request = self.understand(route, &body, &tenant).await?;
         if request.kv_transfer_params.is_some() {
             return Err(IngestError::KvTransfer.into());
@@ -121,6 +126,24 @@ impl IngestLayer {
             served,
         };
         Ok(Parsed { letter, request })
+    }
+
+    /// A few bytes may unpack to the whole limit, so never on the async threads.
+    async fn unpack(
+        &self,
+        body: Body,
+        coding: Coding,
+        tenant: &TenantRef,
+    ) -> Result<Body, Refusal> {
+        if coding == Coding::Identity {
+            return Ok(body);
+        }
+        let limit = self.limits.max_body_bytes;
+        let errand = Errand::of(tenant, body.bytes.len());
+        let unpacked = self
+            .threads
+            .run(errand, move |_| decode(body, coding, limit));
+        Ok(unpacked.await??)
     }
 
     async fn understand(
@@ -171,7 +194,7 @@ fn header_bytes(uri: &Uri, headers: &HeaderMap) -> usize {
 }
 
 /// What the headers say of the body must be what we can read.
-fn check_body_headers(headers: &HeaderMap) -> Result<(), IngestError> {
+fn check_body_headers(headers: &HeaderMap) -> Result<Coding, IngestError> {
     let media = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     let essence = media.and_then(|media| media.split(|byte| *byte == b';').next());
     let is_json = essence.is_some_and(|essence| {
@@ -182,14 +205,7 @@ fn check_body_headers(headers: &HeaderMap) -> Result<(), IngestError> {
     if !is_json {
         return Err(IngestError::MediaType);
     }
-    let encoded = headers
-        .get_all(CONTENT_ENCODING)
-        .iter()
-        .any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity"));
-    if encoded {
-        return Err(IngestError::Encoding);
-    }
-    Ok(())
+    Coding::of(headers)
 }
 
 /// What makes a request special, as far as its body says.

@@ -69,15 +69,32 @@ fn only_json_as_it_is_can_be_read() {
         check_body_headers(&headers)
     };
     let json = "Application/JSON; charset=utf-8";
-    assert_eq!(check("content-type", json), Ok(()));
+    assert_eq!(check("content-type", json), Ok(Coding::Identity));
     let odd = Err(IngestError::MediaType);
     assert_eq!(check("content-type", "text/plain"), odd);
     assert_eq!(check("content-type", "application/jsonl"), odd);
     assert_eq!(check_body_headers(&HeaderMap::new()), odd);
-    assert_eq!(check("content-encoding", "identity"), Ok(()));
-    let packed = Err(IngestError::Encoding);
-    assert_eq!(check("content-encoding", "gzip"), packed);
-    assert_eq!(check("content-encoding", "identity, gzip"), packed);
+    for (written, read) in [
+        ("identity", Coding::Identity),
+        ("gzip", Coding::Gzip),
+        ("GZIP", Coding::Gzip),
+        ("x-gzip", Coding::Gzip),
+        ("deflate", Coding::Deflate),
+        ("identity, zstd", Coding::Zstd),
+    ] {
+        assert_eq!(check("content-encoding", written), Ok(read), "{written}");
+    }
+    for written in [
+        "br",
+        "gzip, gzip",
+        "zstd,deflate",
+        "",
+        "gzip;q=1",
+        "unknown",
+    ] {
+        let refused = check("content-encoding", written);
+        assert_eq!(refused, Err(IngestError::Encoding), "{written}");
+    }
 }
 
 #[tokio::test]

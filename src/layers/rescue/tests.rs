@@ -60,6 +60,7 @@ fn ingest_errors() -> Vec<IngestError> {
         IngestError::Route(RouteError::MethodNotAllowed { allow: "POST" }),
         IngestError::MediaType,
         IngestError::Encoding,
+        IngestError::Undecodable,
         IngestError::Expectation,
         IngestError::HeadersTooLarge { limit: 9 },
         IngestError::BodyTooLarge { limit: 9 },
