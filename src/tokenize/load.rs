@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use super::engine::Engines;
+use super::family::Family;
 use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::media::{Described, MediaRules};
 use super::render::{Jinja, Renderer};
@@ -47,10 +48,17 @@ pub(super) fn load(spec: CounterSpec) -> Result<Loaded, LoadError> {
             from_files(&vocabulary, files_around(file)?, spec)
         }
         Source::Tiktoken(name) => {
+            let family = match (name.as_str(), &spec.chat_template) {
+                ("o200k_harmony", None) => Family::Harmony,
+                _ => Family::Template,
+            };
             let engines = Engines::from_vocabulary(name, spec.max_run_bytes)?;
-            Ok(templated(Some(engines), ModelFiles::default(), spec))
+            Ok(loaded(Some(engines), family, ModelFiles::default(), spec))
         }
-        Source::Engine | Source::Estimate => Ok(templated(None, ModelFiles::default(), spec)),
+        Source::Engine | Source::Estimate => {
+            let files = ModelFiles::default();
+            Ok(loaded(None, Family::Template, files, spec))
+        }
     }
 }
 
@@ -76,7 +84,8 @@ fn from_files(
             return Err(LoadError::Unsupported { path: path.clone() });
         }
     };
-    Ok(templated(Some(engines), files, spec))
+    let family = Family::of(&files.config);
+    Ok(loaded(Some(engines), family, files, spec))
 }
 
 fn from_json(path: &Path, files: &ModelFiles, max_run_bytes: usize) -> Result<Engines, LoadError> {
@@ -89,31 +98,46 @@ fn from_json(path: &Path, files: &ModelFiles, max_run_bytes: usize) -> Result<En
     Engines::from_json(path, tokenizer, max_run_bytes)
 }
 
-/// A model whose chats its template renders.
-fn templated(engines: Option<Engines>, files: ModelFiles, spec: CounterSpec) -> Loaded {
-    let templates = match spec.chat_template {
-        Some(template) => Templates::from([("default".to_owned(), template)]),
-        None => files.templates,
-    };
+/// Puts together what was read.
+fn loaded(
+    engines: Option<Engines>,
+    family: Family,
+    files: ModelFiles,
+    spec: CounterSpec,
+) -> Loaded {
     let described = Described {
         config: files.config.clone(),
         images: files.preprocessor.clone(),
         processor: files.processor.clone(),
     };
     let media = MediaRules::new(described, spec.media);
-    let renderer = match ModelTemplates::compile(&templates) {
-        Ok(Some(templates)) => Ok(Renderer::Jinja(Jinja {
-            templates,
-            image: media.placeholder(),
-            special_tokens: files.special_tokens,
-            template_kwargs: spec.template_kwargs,
-        })),
-        Ok(None) => Err("the model has no chat template".to_owned()),
-        Err(problem) => Err(problem),
+    let renderer = match family {
+        Family::Template => {
+            jinja(&media, files, spec).map(|jinja| Renderer::Jinja(Box::new(jinja)))
+        }
+        Family::Harmony => Ok(Renderer::Harmony),
+        Family::Unknown(architecture) => Err(format!(
+            "the engine renders chats of {architecture} by code that is not known here"
+        )),
     };
     Loaded {
         engines,
         renderer,
         media,
     }
+}
+
+/// The templates of a model whose chats they render.
+fn jinja(media: &MediaRules, files: ModelFiles, spec: CounterSpec) -> Result<Jinja, String> {
+    let templates = match spec.chat_template {
+        Some(template) => Templates::from([("default".to_owned(), template)]),
+        None => files.templates,
+    };
+    let templates = ModelTemplates::compile(&templates)?;
+    Ok(Jinja {
+        templates: templates.ok_or("the model has no chat template")?,
+        image: media.placeholder(),
+        special_tokens: files.special_tokens,
+        template_kwargs: spec.template_kwargs,
+    })
 }

@@ -25,6 +25,7 @@ mod counter;
 mod effort;
 mod engine;
 mod estimate;
+mod family;
 mod files;
 mod load;
 mod media;
@@ -61,7 +62,8 @@ pub enum Source {
     File(PathBuf),
     /// A vocabulary inside this binary: `cl100k_base`, `o200k_base`,
     /// `o200k_harmony`, `p50k_base`, `p50k_edit` or `r50k_base`. Texts are exact;
-    /// chats are exact only if a chat template is given as well.
+    /// chats are exact with `o200k_harmony`, which is gpt-oss, and where a chat
+    /// template is given.
     Tiktoken(String),
     /// The engine's own `/tokenize`, asked by a higher floor; counts made here
     /// are estimates until it has answered.

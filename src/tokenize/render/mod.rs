@@ -4,11 +4,15 @@
 //! counts. Invariant: pieces are encoded apart, so their tokens add up; a
 //! conversation whose rendering cannot be foreseen here is `None`, not a guess.
 
+mod harmony;
 mod jinja;
+mod pieces;
 
 use super::{ChatInput, CountError, Precision};
 
+pub(super) use harmony::Harmony;
 pub(super) use jinja::Jinja;
+use pieces::Pieces;
 
 /// What a control token spelled out in a text is to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +61,9 @@ pub struct Rendered {
 /// How a model's prompts are rendered.
 pub(super) enum Renderer {
     /// By its chat template.
-    Jinja(Jinja),
+    Jinja(Box<Jinja>),
+    /// As gpt-oss wants it.
+    Harmony,
 }
 
 // === impl Renderer ===
@@ -70,6 +76,7 @@ impl Renderer {
     pub(super) fn render(&self, chat: &ChatInput<'_>) -> Result<Option<Vec<Segment>>, CountError> {
         match self {
             Self::Jinja(jinja) => jinja.render(chat),
+            Self::Harmony => Harmony::render(chat),
         }
     }
 
@@ -78,6 +85,7 @@ impl Renderer {
     pub(super) const fn merges_system(&self) -> bool {
         match self {
             Self::Jinja(jinja) => jinja.templates.merges_system(),
+            Self::Harmony => true,
         }
     }
 }
