@@ -1,6 +1,5 @@
 //! The counter of one served model.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use super::chat::weigh::Weight;
@@ -29,6 +28,9 @@ pub struct ModelCounter {
     calibration: Calibration,
     trust: Trust,
 }
+
+/// Counts one text, if it can.
+type By<'b> = &'b dyn Fn(&str, Encoding, &Effort<'_>) -> Option<Counted>;
 
 // === impl ModelCounter ===
 
@@ -88,14 +90,49 @@ impl ModelCounter {
     /// A request that the engine would refuse with 400. Everything else that
     /// cannot be counted is estimated.
     pub fn count(&self, input: &PromptInput<'_>, effort: &Effort<'_>) -> Result<Count, CountError> {
+        let by_engines = |text: &str, encoding, effort: &Effort<'_>| {
+            let engines = self.engines.as_ref();
+            engines.and_then(|engines| engines.count(text, encoding, effort))
+        };
+        self.tally(input, effort, &by_engines)
+    }
+
+    /// Counts again by the reference tokenizer, whatever it takes: a second opinion
+    /// on [`Self::count`]. `None` where there is none, or no exact one.
+    pub fn reference_count(&self, input: &PromptInput<'_>) -> Option<Count> {
+        let engines = self.engines.as_ref()?;
+        let by_reference =
+            |text: &str, encoding, _: &Effort<'_>| engines.reference_count(text, encoding);
+        let count = self.tally(input, &Effort::default(), &by_reference).ok()?;
+        (count.precision == Precision::Exact).then_some(count)
+    }
+
+    fn tally(
+        &self,
+        input: &PromptInput<'_>,
+        effort: &Effort<'_>,
+        by: By<'_>,
+    ) -> Result<Count, CountError> {
         match input {
-            PromptInput::Chat(chat) => self.count_chat(chat, effort),
+            PromptInput::Chat(chat) => self.count_chat(chat, effort, by),
             PromptInput::Texts {
                 texts,
                 add_special_tokens,
             } => {
                 let special = AddSpecial::from_field(*add_special_tokens);
-                Ok(self.count_texts(texts, Encoding::recognised(special), effort))
+                let encoding = Encoding::recognised(special);
+                let counted = texts
+                    .iter()
+                    .map(|text| self.count_text(text, encoding, (effort, by)));
+                let mut count = Count {
+                    prompts: Vec::with_capacity(texts.len()),
+                    precision: Precision::Exact,
+                };
+                for Counted { tokens, precision } in counted {
+                    count.prompts.push(tokens);
+                    count.precision = count.precision.and(precision);
+                }
+                Ok(count)
             }
             PromptInput::Ids { counts } => Ok(Count {
                 prompts: counts.iter().map(|ids| wide(*ids)).collect(),
@@ -174,10 +211,15 @@ impl ModelCounter {
         Ok(rendered)
     }
 
-    fn count_chat(&self, chat: &ChatInput<'_>, effort: &Effort<'_>) -> Result<Count, CountError> {
+    fn count_chat(
+        &self,
+        chat: &ChatInput<'_>,
+        effort: &Effort<'_>,
+        by: By<'_>,
+    ) -> Result<Count, CountError> {
         let counted = match self.render(chat)? {
-            Some(rendered) => self.count_rendered(&rendered, chat, effort),
-            None => self.estimate_chat(chat, effort),
+            Some(rendered) => self.count_rendered(&rendered, chat, (effort, by)),
+            None => self.estimate_chat(chat, (effort, by)),
         };
         Ok(Count {
             prompts: vec![counted.tokens.max(1)],
@@ -191,7 +233,7 @@ impl ModelCounter {
         &self,
         rendered: &Rendered,
         chat: &ChatInput<'_>,
-        effort: &Effort<'_>,
+        (effort, by): (&Effort<'_>, By<'_>),
     ) -> Counted {
         let special = AddSpecial::from_field(chat.add_special_tokens);
         let mut sum = Counted {
@@ -211,7 +253,7 @@ impl ModelCounter {
                         AddedTokens::Recognised => special,
                         AddedTokens::Ordinary => AddSpecial::Bare,
                     };
-                    self.count_text(text, Encoding { special, added }, &effort.after(sum))
+                    self.count_text(text, Encoding { special, added }, (&effort.after(sum), by))
                 }
             };
             sum.tokens = sum.tokens.saturating_add(counted.tokens);
@@ -227,7 +269,7 @@ impl ModelCounter {
 
     /// Texts by the engine where there is one, a ChatML-like frame around each
     /// message, and a margin for what the template would say beyond that.
-    fn estimate_chat(&self, chat: &ChatInput<'_>, effort: &Effort<'_>) -> Counted {
+    fn estimate_chat(&self, chat: &ChatInput<'_>, (effort, by): (&Effort<'_>, By<'_>)) -> Counted {
         let weight = Weight::of(chat);
         let encoding = Encoding::recognised(AddSpecial::Bare);
         // A template may leave texts out, so no number is enough.
@@ -235,7 +277,9 @@ impl ModelCounter {
             enough: None,
             ..*effort
         };
-        let text = self.count_text(&weight.text(), encoding, &effort).tokens;
+        let text = self
+            .count_text(&weight.text(), encoding, (&effort, by))
+            .tokens;
         let tokens = text
             .saturating_add(text.div_ceil(UNRENDERED_MARGIN))
             .saturating_add(weight.overhead())
@@ -246,32 +290,13 @@ impl ModelCounter {
         }
     }
 
-    fn count_texts(
+    fn count_text(
         &self,
-        texts: &[Cow<'_, str>],
+        text: &str,
         encoding: Encoding,
-        effort: &Effort<'_>,
-    ) -> Count {
-        let counted = texts
-            .iter()
-            .map(|text| self.count_text(text, encoding, effort));
-        let mut count = Count {
-            prompts: Vec::with_capacity(texts.len()),
-            precision: Precision::Exact,
-        };
-        for Counted { tokens, precision } in counted {
-            count.prompts.push(tokens);
-            count.precision = count.precision.and(precision);
-        }
-        count
-    }
-
-    fn count_text(&self, text: &str, encoding: Encoding, effort: &Effort<'_>) -> Counted {
-        let by_engine = self
-            .engines
-            .as_ref()
-            .and_then(|engines| engines.count(text, encoding, effort));
-        by_engine.unwrap_or_else(|| Counted {
+        (effort, by): (&Effort<'_>, By<'_>),
+    ) -> Counted {
+        by(text, encoding, effort).unwrap_or_else(|| Counted {
             tokens: self.calibration.tokens(effort.tenant, text),
             precision: Precision::Estimated,
         })
