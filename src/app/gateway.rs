@@ -24,7 +24,7 @@ use crate::layers::budget::Budget;
 use crate::layers::door::Door;
 use crate::layers::forward::{AnswerTimes, Forward};
 use crate::layers::ingest::{BodyLimits, IngestLayer};
-use crate::layers::measure::MeasureLayer;
+use crate::layers::measure::{MeasureLayer, Sampler};
 use crate::layers::pool::Pools;
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
@@ -214,6 +214,7 @@ fn parts<C: Connector>(
         measure: MeasureLayer {
             threads,
             time_limit: config.counting.time_limit,
+            sampler: Arc::new(Sampler::new(config.counting.check_one_in)),
             client: client.clone(),
         },
         forward: Forward::new(client, times, door),

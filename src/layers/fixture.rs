@@ -26,7 +26,7 @@ use crate::upstream::client::{Client, Endpoint, Tcp, Timing};
 use crate::upstream::probe::Outcome;
 
 use super::budget::Budget;
-use super::measure::MeasureLayer;
+use super::measure::{MeasureLayer, Sampler};
 use super::owned::owned;
 use super::pool::{Counting, CountingPlace, Pool, PoolParts};
 use super::seat::Seat;
@@ -106,6 +106,7 @@ impl Fixture {
         MeasureLayer {
             threads: Threads::new(1),
             time_limit: Duration::from_secs(1),
+            sampler: Arc::new(Sampler::new(0)),
             client: Client::tcp(timing()),
         }
     }

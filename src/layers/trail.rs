@@ -103,6 +103,11 @@ impl Trail {
         self.0.telemetry.metrics()
     }
 
+    /// The same for what outlives the request.
+    pub fn telemetry(&self) -> Arc<Telemetry> {
+        Arc::clone(&self.0.telemetry)
+    }
+
     /// Counts a failure of the backend the request is on.
     pub fn backend_failed(&self, failure: UpstreamFailure) {
         let (model, backend) = self.read(|facts| {

@@ -18,6 +18,7 @@ mod odd;
 mod packed;
 mod refusals;
 mod room;
+mod selfcheck;
 mod slow;
 mod streams;
 mod tenants;

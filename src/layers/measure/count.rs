@@ -18,6 +18,8 @@ use crate::layers::error::{MeasureError, Refusal};
 use crate::layers::threads::{Errand, Threads};
 use crate::tenants::TenantRef;
 
+use super::recheck::Sampler;
+
 /// Text up to this size is counted on the spot, in bytes: below a quarter of a
 /// millisecond with every tokenizer.
 const INLINE_BYTES: usize = 8 * 1024;
@@ -46,12 +48,15 @@ pub(super) struct Counted {
     pub(super) claim: Option<u64>,
     /// Whether the time for it was up before it was done.
     pub(super) overran: bool,
+    /// What was counted, where it is to be counted again.
+    pub(super) again: Option<Prompt<'static>>,
 }
 
 /// What bounds the work of one count, and whose it is.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) threads: &'a Threads,
+    pub(super) sampler: &'a Sampler,
     pub(super) tenant: &'a TenantRef,
     /// Tokens of one prompt past which its number changes nothing.
     pub(super) enough: Option<u64>,
@@ -74,6 +79,7 @@ pub(super) async fn count(
 ) -> Result<Counted, Refusal> {
     let text_bytes = with_input(&prompt, ModelCounter::cost_bytes);
     let (enough, time_limit, tenant) = (terms.enough, terms.time_limit, terms.tenant.id.0);
+    let picked = terms.sampler.picks(text_bytes);
     let count = move |abandoned: &AtomicBool| {
         let until = Instant::now() + time_limit;
         let effort = Effort {
@@ -82,11 +88,16 @@ pub(super) async fn count(
             abandoned: Some(abandoned),
             tenant: Some(tenant),
         };
-        with_input(&prompt, |input| {
+        let counted = with_input(&prompt, |input| {
             let mut counted = Counted::new(counter.count(input, &effort)?);
             counted.overran = Instant::now() >= until;
             counted.sample = counter.sample(input);
             Ok(counted)
+        });
+        // One that is not counted again is freed here, off the async threads.
+        counted.map(|counted| Counted {
+            again: picked.then_some(prompt),
+            ..counted
         })
     };
     let counted: Result<_, CountError> = if text_bytes < INLINE_BYTES {
@@ -132,11 +143,12 @@ pub(super) fn embeddings(prompts: usize, body_bytes: usize) -> Counted {
         sample: None,
         claim: None,
         overran: false,
+        again: None,
     }
 }
 
 /// Shows `prompt` as the counter wants it.
-fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<'_>) -> R) -> R {
+pub(super) fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<'_>) -> R) -> R {
     match prompt {
         Prompt::Chat(chat) => show(&PromptInput::Chat(chat_input(chat))),
         Prompt::Texts {
@@ -193,6 +205,7 @@ impl Counted {
             sample: None,
             claim: None,
             overran: false,
+            again: None,
         }
     }
 

@@ -7,6 +7,7 @@
 mod ceiling;
 mod count;
 mod engine;
+mod recheck;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -37,6 +38,8 @@ use super::threads::Threads;
 use ceiling::Bounds;
 use count::{Counted, Terms};
 use engine::Ask;
+use recheck::Recheck;
+pub use recheck::Sampler;
 
 /// `0` forbids the offload tier for this request; nothing widens a tenant's rule.
 const ALLOW_OFFLOAD: HeaderName = HeaderName::from_static("x-tidegate-allow-offload");
@@ -50,6 +53,8 @@ pub struct MeasureLayer<C> {
     pub threads: Threads,
     /// Time that counting one prompt may take once begun.
     pub time_limit: Duration,
+    /// Picks the counts that are made again.
+    pub sampler: Arc<Sampler>,
     /// The way to the engines' tokenizers.
     pub client: Client<C>,
 }
@@ -159,6 +164,7 @@ impl<C: Connector> MeasureLayer<C> {
         }
         let terms = Terms {
             threads: &self.threads,
+            sampler: &self.sampler,
             tenant: &letter.tenant,
             enough,
             time_limit: self.time_limit,
@@ -166,6 +172,17 @@ impl<C: Connector> MeasureLayer<C> {
         };
         let mut counted = count::count(Arc::clone(&counter), prompt, terms).await?;
         counted.temper(&counter, kind);
+        if let (Some(ours), Some(prompt)) = (counted.claim, counted.again.take()) {
+            let recheck = Recheck {
+                pool: Arc::clone(&letter.pool),
+                counter,
+                telemetry: letter.trail.telemetry(),
+                prompt,
+                kind: letter.route.label(),
+                ours,
+            };
+            recheck.some_time(&self.threads);
+        }
         Ok(counted)
     }
 

@@ -304,3 +304,48 @@ async fn an_answer_without_a_body_ends_before_it_is_polled() {
     assert_eq!(bench.ended(), (0, 1, 0));
     assert!(bench.script.is_dropped());
 }
+
+/// An answer of these bytes to a request that was counted as 21 tokens exactly.
+async fn answered_to(fixture: &Fixture, answer: &str) {
+    let mut measured = fixture.measured(STREAM).await;
+    measured.outline.claim = Some(21);
+    let lease = fixture.lease(&measured);
+    let seat = fixture.pool.seat(lease.grant().backend);
+    let account = Account::new(&measured, seat, Door::default());
+    let (script, body) = Script::new();
+    script.last(answer);
+    let limits = AnswerLimits {
+        first_data: None,
+        silence: Duration::from_secs(5),
+        whole: None,
+    };
+    let relay = Relay::new(body, Kind::Whole, (lease, limits), account);
+    let mut relay = task::spawn(RelayFrames(Box::pin(relay)));
+    relay.enter(|cx, mut frames| drop(assert_ready!(frames.0.as_mut().poll_frame(cx))));
+    assert!(relay.0.is_end_stream());
+}
+
+#[tokio::test]
+async fn exact_counts_are_held_to_usage_and_three_differences_cost_the_route_its_exactness() {
+    let fixture = Fixture::new();
+    let used = |tokens: u64| {
+        format!("{{\"usage\":{{\"prompt_tokens\":{tokens},\"completion_tokens\":1}}}}")
+    };
+    for tokens in [21, 25, 21, 25] {
+        answered_to(&fixture, &used(tokens)).await;
+        assert_eq!(fixture.pool.counter().margin("chat_completions"), None);
+    }
+    // An answer without usage says nothing.
+    answered_to(&fixture, "{}").await;
+    answered_to(&fixture, &used(26)).await;
+    let margin = fixture.pool.counter().margin("chat_completions").unwrap();
+    assert_eq!((margin.tokens, margin.over(21)), (5, 32));
+    assert_eq!(fixture.pool.counter().margin("completions"), None);
+    for line in [
+        "tidegate_count_mismatch_total{model=\"model\",source=\"usage\"} 3",
+        "tidegate_count_difference_tokens_count{model=\"model\"} 5",
+        "tidegate_count_difference_tokens_sum{model=\"model\"} 13",
+    ] {
+        assert!(fixture.counted(line), "{line}");
+    }
+}

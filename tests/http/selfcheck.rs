@@ -1,0 +1,83 @@
+//! Exact counts, held to what the engine says it counted.
+
+use serde_json::json;
+
+use crate::support::client::Ask;
+use crate::support::fake::{Fake, FakeSpec};
+use crate::support::setup::Setup;
+use crate::support::stand::Stand;
+
+/// A gateway that counts with a vocabulary, before an engine that counts otherwise
+/// and has no `/tokenize`.
+async fn gateway(lines: &str) -> (Stand, Fake) {
+    let fake = Fake::start(FakeSpec {
+        counts: None,
+        ..FakeSpec::default()
+    })
+    .await;
+    let model = format!("name = \"tiny\"\ntokenizer = \"tiktoken:o200k_base\"\n{lines}");
+    let setup = Setup::new().model(&model, &[fake.backend("a")]);
+    (Stand::start(&setup).await, fake)
+}
+
+fn asked() -> Ask {
+    let body = json!({"model": "tiny", "prompt": "one two three four", "max_tokens": 1});
+    Ask::post("/v1/completions", body.to_string())
+}
+
+/// What the gateway says of a prompt of four tokens that the engine counts as `used`.
+async fn told(stand: &Stand, fake: &Fake, used: u64) -> String {
+    let mut client = stand.send(&asked()).await;
+    let usage = json!({"prompt_tokens": used, "completion_tokens": 1});
+    let answer = json!({"choices": [{"text": "x", "finish_reason": "stop"}], "usage": usage});
+    fake.call().await.ok(&answer.to_string()).await;
+    let reply = client.reply().await;
+    assert_eq!(reply.status, 200);
+    reply.header("x-tidegate-prompt-tokens").unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_route_the_engine_contradicts_three_times_is_estimated_with_a_margin() {
+    let (stand, fake) = gateway("").await;
+    for used in [4, 9, 4, 10, 9] {
+        assert_eq!(told(&stand, &fake, used).await, "4;exact");
+    }
+    // Six more than our four, and a quarter for what short prompts cannot tell.
+    assert_eq!(told(&stand, &fake, 9).await, "11;estimated");
+    stand.settle().await;
+    let pool = stand.pool().await;
+    let expected = json!([{
+        "route": "completions",
+        "margin_tokens": 6,
+        "margin_thousandths": 250,
+    }]);
+    assert_eq!(pool["demoted"], expected);
+    let metrics = stand.admin("/metrics").await;
+    let metrics = metrics.text();
+    for line in [
+        "tidegate_count_mismatch_total{model=\"tiny\",source=\"usage\"} 4",
+        "tidegate_count_difference_tokens_bucket{model=\"tiny\",le=\"0\"} 2",
+        "tidegate_count_difference_tokens_sum{model=\"tiny\"} 21",
+        "tidegate_count_demoted{model=\"tiny\",route=\"completions\"} 1",
+        "tidegate_estimated_counts_total{model=\"tiny\"} 1",
+    ] {
+        assert!(
+            metrics.lines().any(|found| found == line),
+            "{line}\n{metrics}"
+        );
+    }
+    fake.check();
+}
+
+#[tokio::test]
+async fn where_estimates_are_forbidden_a_demoted_route_is_refused() {
+    let (stand, fake) = gateway("on_uncountable = \"refuse\"").await;
+    for _ in 0..3 {
+        assert_eq!(told(&stand, &fake, 5).await, "4;exact");
+    }
+    let reply = stand.ask(&asked()).await;
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.json()["error"]["code"], "tokenizer_unavailable");
+    stand.settle().await;
+    fake.check();
+}
