@@ -156,9 +156,7 @@ impl UsageJson {
             others.fold(tokens, u64::saturating_add)
         });
         let completion = self.completion_tokens.or(self.output_tokens);
-        if self.prompt_tokens.or(input).or(completion).is_none() {
-            return None;
-        }
+        self.prompt_tokens.or(input).or(completion)?;
         let details = self.prompt_tokens_details.or(self.input_tokens_details);
         Some(Usage {
             prompt_tokens: self.prompt_tokens.or(input).unwrap_or(0),

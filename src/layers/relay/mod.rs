@@ -7,6 +7,7 @@
 //! Never changes a byte, except for the usage event asked for on our own account.
 //! Invariant: the lease ends in the same call in which the end is seen.
 
+mod broken;
 mod reader;
 mod watchdog;
 
@@ -23,7 +24,7 @@ use tokio::time::Sleep;
 use crate::core::demand::TenantId;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
-use crate::protocol::{Code, Dialect, ErrorBody, ScanMode, Usage};
+use crate::protocol::{Dialect, ScanMode, Usage};
 use crate::telemetry::{Finish, UpstreamFailure};
 use crate::tokenize::Sample;
 use crate::upstream::probe::Outcome;
@@ -37,6 +38,7 @@ use super::selfcheck::compare_usage;
 use super::steps::Measured;
 use super::trail::Trail;
 
+use broken::Break;
 use reader::{Ended, Reader, Wholeness};
 use watchdog::Watchdog;
 pub use watchdog::{AnswerLimits, Overrun};
@@ -111,15 +113,6 @@ enum Phase {
     Cutting,
     /// Over.
     Ended,
-}
-
-/// Why an answer broke off.
-#[derive(Clone, Copy)]
-enum Break {
-    Lost,
-    TooSlow(Overrun),
-    /// The process ends.
-    Shutdown,
 }
 
 type FramePoll = Poll<Option<Result<Frame<Bytes>, Cut>>>;
@@ -373,60 +366,6 @@ impl<U> Drop for Relay<U> {
             self.settle(&ended);
         }
         // A lease still held is given back as cancelled by its own drop.
-    }
-}
-
-// === impl Break ===
-
-impl Break {
-    /// What the backend did; `None` where it did nothing wrong.
-    const fn failure(self) -> Option<UpstreamFailure> {
-        match self {
-            Self::Lost => Some(UpstreamFailure::CutOff),
-            Self::TooSlow(_) => Some(UpstreamFailure::Timeout),
-            Self::Shutdown => None,
-        }
-    }
-
-    /// Whether it says anything of the backend's health. An answer that flowed
-    /// to the end of its time may only have been long, or read by a client that
-    /// takes its time: who wanted to could eject backends with it.
-    const fn blames_backend(self) -> bool {
-        !matches!(self, Self::TooSlow(Overrun::Whole))
-    }
-
-    const fn reason(self) -> Reason {
-        match self {
-            Self::Lost => Reason::UpstreamFailed,
-            Self::TooSlow(_) => Reason::UpstreamTimeout,
-            Self::Shutdown => Reason::ServerShutdown,
-        }
-    }
-
-    fn error(self) -> ErrorBody {
-        let (code, text) = match self {
-            Self::Lost => (
-                Code::UpstreamFailed,
-                "The backend was lost before the answer was complete.",
-            ),
-            Self::TooSlow(Overrun::FirstData) => (
-                Code::UpstreamTimeout,
-                "The backend did not begin its answer in time.",
-            ),
-            Self::TooSlow(Overrun::Silence) => (
-                Code::UpstreamTimeout,
-                "The backend fell silent before the answer was complete.",
-            ),
-            Self::TooSlow(Overrun::Whole) => (
-                Code::UpstreamTimeout,
-                "The answer was not complete in time.",
-            ),
-            Self::Shutdown => (
-                Code::ServerShutdown,
-                "The gateway shut down before the answer was complete.",
-            ),
-        };
-        ErrorBody::new(code, text)
     }
 }
 
