@@ -59,6 +59,7 @@ impl<C: Connector> Works<C> {
                     _ => CountingPlace::Here,
                 },
                 on_uncountable: model.on_uncountable,
+                stored_history: model.stored_history,
             },
             queue: config.queue.clone(),
             seats,

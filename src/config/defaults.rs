@@ -153,6 +153,7 @@ impl Model {
             aliases: Vec::new(),
             tokenizer: TokenizerChoice::Engine,
             on_uncountable: OnUncountable::Estimate,
+            stored_history: Tokens::new(4096),
             chat_template_file: None,
             template_kwargs: serde_json::Map::new(),
             long_on_standard: LongOnStandard::WhenNothingLarger,

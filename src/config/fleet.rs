@@ -89,6 +89,8 @@ fn model(mut section: Section<'_>, around: &dyn Surroundings) -> Model {
             .unwrap_or_default(),
         tokenizer: tokenizer(&mut section, around).unwrap_or(default.tokenizer),
         on_uncountable: section.word("on_uncountable", &UNCOUNTABLE, default.on_uncountable),
+        stored_history: tokens(&mut section, "stored_history_tokens", 0..=MOST_CONTEXT)
+            .unwrap_or(default.stored_history),
         chat_template_file: template.map(|written| around.path(&written)),
         template_kwargs: json_object(&section, kwargs),
         long_on_standard: section.word(

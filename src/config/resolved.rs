@@ -170,6 +170,8 @@ pub struct Model {
     pub tokenizer: TokenizerChoice,
     /// What happens to a prompt that cannot be counted exactly.
     pub on_uncountable: OnUncountable,
+    /// Tokens charged for a conversation that only the engine has.
+    pub stored_history: Tokens,
     /// Chat template that replaces the tokenizer's own.
     pub chat_template_file: Option<PathBuf>,
     /// Template variables the engine was started with.

@@ -77,6 +77,7 @@ impl Fixture {
             counting: Counting {
                 place: CountingPlace::Here,
                 on_uncountable,
+                stored_history: Tokens::new(100),
             },
             queue: Queue {
                 max_requests: 4,

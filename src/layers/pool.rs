@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use crate::config::{OnUncountable, Queue};
 use crate::core::backend::{BackendId, ServedId};
 use crate::core::stats::BackendState;
+use crate::core::units::Tokens;
 use crate::gate::Gate;
 use crate::tenants::TenantRef;
 use crate::tokenize::ModelCounter;
@@ -45,6 +46,8 @@ pub struct Counting {
     pub place: CountingPlace,
     /// What happens where no exact count can be had.
     pub on_uncountable: OnUncountable,
+    /// Tokens charged for a conversation that only the engine has.
+    pub stored_history: Tokens,
 }
 
 /// Where prompts of a pool are counted.

@@ -7,6 +7,7 @@
 mod support;
 
 mod answers;
+mod apis;
 mod connection;
 mod counting;
 mod crowd;

@@ -238,7 +238,9 @@ impl<I: Io> Shared<I> {
             let (body, Ending::Whole) = wire.body(&head).await else {
                 return;
             };
-            let is_ours = head.second_word().starts_with("/v1/c");
+            let generates = ["/v1/c", "/v1/messages", "/v1/responses"];
+            let path = head.second_word();
+            let is_ours = generates.iter().any(|begin| path.starts_with(begin));
             let back = if is_ours {
                 let (back, returned) = oneshot::channel();
                 self.take(Call {
@@ -327,7 +329,10 @@ impl FakeSpec {
             Value::Array(ids) => u64::try_from(ids.len()).unwrap(),
             _ => self.counts.unwrap_or(1),
         };
-        let output = body["max_tokens"].as_u64().unwrap_or(1);
+        let asked = body["max_tokens"]
+            .as_u64()
+            .or(body["max_output_tokens"].as_u64());
+        let output = asked.unwrap_or(1);
         (prompt + output - 1).div_ceil(self.block_size)
     }
 }
@@ -355,7 +360,11 @@ impl<I: Io> Call<I> {
     /// Charges it; more than the pool fails the test.
     fn hold(&mut self) {
         let spec = &self.shared.spec;
-        self.held = spec.footprint(&self.json());
+        self.held = match self.head.second_word() {
+            // Nothing is computed for it.
+            "/v1/messages/count_tokens" => 0,
+            _ => spec.footprint(&self.json()),
+        };
         let mut facts = self.shared.lock();
         facts.held += self.held;
         facts.peak = facts.peak.max(facts.held);

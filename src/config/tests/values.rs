@@ -38,7 +38,7 @@ fn written_values_are_taken() {
 #[test]
 fn a_model_with_everything_is_taken() {
     let text = "[[models]]\nname = \"llama\"\naliases = [\"lora\"]\ntokenizer = \"/models/llama\"\n\
-         on_uncountable = \"refuse\"\nchat_template_file = \"chat.jinja\"\n\
+         on_uncountable = \"refuse\"\nstored_history_tokens = 9\nchat_template_file = \"chat.jinja\"\n\
          template_kwargs = { enable_thinking = false, tags = [1, \"a\"] }\n\
          long_on_standard = \"never\"\nkv_layout = \"hybrid\"\n\
          [[models.backends]]\nname = \"gpu-0\"\nurl = \"http://[::1]:8000/\"\ntier = \"large\"\n\
@@ -56,6 +56,7 @@ fn a_model_with_everything_is_taken() {
         TokenizerChoice::Directory("/models/llama".into())
     );
     assert_eq!(model.on_uncountable, OnUncountable::Refuse);
+    assert_eq!(model.stored_history, Tokens::new(9));
     assert_eq!(
         model.chat_template_file,
         Some("/etc/tidegate/chat.jinja".into())

@@ -224,6 +224,15 @@ impl Counted {
         }
     }
 
+    /// Adds tokens that were not seen to every prompt.
+    pub(super) fn charge(&mut self, unseen: Tokens) {
+        self.claim = None;
+        self.precision = self.precision.and(Precision::Estimated);
+        for prompt in &mut self.prompts {
+            *prompt = prompt.saturating_add(unseen);
+        }
+    }
+
     /// Shortens the prompts as the engine will. One that was counted until it was
     /// past that length is as long as it.
     pub(super) fn shorten(&mut self, limit: Tokens) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::layers::pool::Pool;
 use crate::layers::seat::Seat;
-use crate::protocol::request::{Chat, Prompt};
+use crate::protocol::request::{Chat, Origin, Prompt};
 use crate::tokenize::{Count, Precision};
 use crate::upstream::client::{Bounds, Client, Connector};
 use crate::upstream::tokenize::{self, Question};
@@ -76,7 +76,8 @@ impl<C: Connector> Ask<'_, C> {
             add_special_tokens: Some(chat.add_special_tokens),
         });
         // The route ignores these, and the prompt may not: no exact count.
-        let ignored = chat.documents.is_some() || chat.reasoning_effort.is_some();
+        let ignored =
+            chat.documents.is_some() || chat.reasoning_effort.is_some() || has_inline_system(chat);
         let precision = if ignored {
             Precision::Estimated
         } else {
@@ -117,4 +118,14 @@ fn idlest(pool: &Pool) -> Option<Arc<Seat>> {
         .filter(|backend| backend.health.admits());
     let idlest = usable.min_by_key(|backend| backend.leases)?;
     Some(pool.seat(idlest.id))
+}
+
+/// Whether a Messages body has a system message that the engine may move to the
+/// front, which it does on that route only.
+fn has_inline_system(chat: &Chat<'_>) -> bool {
+    let messages = chat.messages.as_array().into_iter().flatten().skip(1);
+    chat.origin == Origin::Messages
+        && messages
+            .filter_map(|message| message.get("role")?.as_str())
+            .any(|role| role == "system")
 }

@@ -95,10 +95,14 @@ impl<C: Connector> MeasureLayer<C> {
         );
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
         let media = has_media(&prompt);
+        let unseen = unseen(&prompt, letter.pool.counting().stored_history);
         let mut counted = self.count(&letter, prompt, bounds.enough()).await?;
         if media {
             // Rules for media are checked by their own tests, not by the text's.
             counted.claim = None;
+        }
+        if let Some(unseen) = unseen {
+            counted.charge(unseen);
         }
         if let Some(limit) = bounds.shortened_to {
             counted.shorten(limit);
@@ -206,6 +210,20 @@ impl<C: Connector> MeasureLayer<C> {
 
 fn has_documents(prompt: &Prompt<'_>) -> bool {
     matches!(prompt, Prompt::Chat(chat) if chat.documents.is_some())
+}
+
+/// Tokens of a prompt beside what was counted: at most one a byte.
+fn unseen(prompt: &Prompt<'_>, stored_history: Tokens) -> Option<Tokens> {
+    let Prompt::Chat(chat) = prompt else {
+        return None;
+    };
+    let given = u64::try_from(chat.unseen.bytes).unwrap_or(u64::MAX);
+    let given = (given > 0).then_some(Tokens::new(given));
+    let stored = chat.unseen.stored.then_some(stored_history);
+    [given, stored]
+        .into_iter()
+        .flatten()
+        .reduce(Tokens::saturating_add)
 }
 
 fn has_media(prompt: &Prompt<'_>) -> bool {
