@@ -290,6 +290,11 @@ impl ModelCounter {
         }
     }
 
+    /// What the media of a chat are charged.
+    pub(super) fn media_tokens(&self, chat: &ChatInput<'_>) -> u64 {
+        self.media.charge(chat).tokens
+    }
+
     fn count_text(
         &self,
         text: &str,

@@ -30,6 +30,7 @@ mod files;
 mod load;
 mod media;
 mod messages;
+mod parts;
 mod render;
 mod runs;
 mod template;
@@ -46,6 +47,7 @@ use thiserror::Error;
 pub use counter::ModelCounter;
 pub use effort::Effort;
 pub use estimate::{MediaAllowance, Sample};
+pub use parts::Part;
 pub use render::{AddedTokens, Rendered, Segment};
 pub use trust::{Demotion, Margin, Verdict};
 

@@ -27,6 +27,11 @@ pub(in crate::tokenize) fn media_parts(messages: &Value) -> impl Iterator<Item =
         .filter_map(|part| one_media(part.as_object()?))
 }
 
+/// Whether a part is charged as media.
+pub(in crate::tokenize) fn is_media(part: &Map<String, Value>) -> bool {
+    one_media(part).is_some()
+}
+
 /// A media part; `None` for one that is text, or unknown.
 fn one_media(part: &Map<String, Value>) -> Option<Media<'_>> {
     let kind = part_kind(part)?;
