@@ -26,6 +26,7 @@ pub mod cli;
 pub mod config;
 pub mod core;
 pub mod gate;
+pub mod hub;
 pub mod layers;
 pub mod protocol;
 pub mod sim;

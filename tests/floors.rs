@@ -23,7 +23,7 @@ const FLOORS: [&[&str]; 7] = [
     &["core"],
     &["tokenize", "protocol", "config", "sizing", "sim"],
     &["gate", "replay"],
-    &["upstream", "tenants", "telemetry"],
+    &["upstream", "tenants", "telemetry", "hub"],
     &["layers"],
     &["app", "sim_server", "dashboard"],
     &["cli"],

@@ -20,6 +20,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::config::{Config, Server, Upstream};
 use crate::gate::Clock;
+use crate::hub::Hub;
 use crate::layers::budget::Budget;
 use crate::layers::door::Door;
 use crate::layers::forward::{AnswerTimes, Forward};
@@ -81,6 +82,7 @@ impl Gateway {
         let mut works = Works {
             client: client.clone(),
             clock,
+            hub: Arc::new(Hub::new(&config.hub)),
             tasks: JoinSet::new(),
         };
         let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));

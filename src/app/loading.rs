@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use crate::config::{Model, TokenizerChoice};
+use crate::hub::{Hub, Wanted};
 use crate::layers::pool::{CountingPlace, Pool};
 use crate::tokenize::{CounterSpec, ModelCounter, Source};
 
@@ -22,10 +23,10 @@ pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
 }
 
 /// Loads the counter of `model` and puts it into `pool`.
-pub(super) async fn load_into(pool: Arc<Pool>, model: Model) {
+pub(super) async fn load_into(pool: Arc<Pool>, model: Model, hub: Arc<Hub>) {
     let name = model.name.clone();
     let has_tokenizer = model.tokenizer != TokenizerChoice::Estimate;
-    match tokio::task::spawn_blocking(move || load_counter(&model)).await {
+    match tokio::task::spawn_blocking(move || load_counter(&model, &hub, Wanted::Any)).await {
         Ok(Ok(counter)) => {
             // Where the engine counts, or nobody does, no template is expected.
             let expected = pool.counting().place == CountingPlace::Here && has_tokenizer;

@@ -23,7 +23,7 @@ mod state;
 mod taking;
 
 pub use connection::{ConnectionLimits, serve_connection};
-pub use counters::load_counter;
+pub use counters::{CounterError, load_counter};
 pub use drain::{Drain, Phase, Watcher};
 pub use error::Error;
 pub use gateway::{Gateway, timing};

@@ -13,6 +13,7 @@ use crate::config::{Backend, Config, Model, TokenizerChoice};
 use crate::core::admission::Admission;
 use crate::core::demand::TenantId;
 use crate::gate::{Clock, Gate};
+use crate::hub::Hub;
 use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
 use crate::layers::seat::Seat;
 use crate::upstream::client::{Client, Connector};
@@ -26,6 +27,7 @@ use super::loading;
 pub(super) struct Works<C> {
     pub(super) client: Client<C>,
     pub(super) clock: Clock,
+    pub(super) hub: Arc<Hub>,
     pub(super) tasks: JoinSet<()>,
 }
 
@@ -66,8 +68,11 @@ impl<C: Connector> Works<C> {
             endpoints,
         }));
         self.tasks.spawn(gate.drive());
-        self.tasks
-            .spawn(loading::load_into(Arc::clone(&pool), model.clone()));
+        self.tasks.spawn(loading::load_into(
+            Arc::clone(&pool),
+            model.clone(),
+            Arc::clone(&self.hub),
+        ));
         self.tasks
             .spawn(checkup::look_at(Arc::clone(&pool), self.client.clone()));
         Ok(pool)

@@ -10,6 +10,7 @@ use super::Failure;
 use super::live::{self, Live};
 use crate::app::load_counter;
 use crate::config::{Config, Problem, load_file};
+use crate::hub::{Hub, Wanted};
 use crate::tokenize::ModelCounter;
 
 /// Flags of `tidegate check`.
@@ -85,8 +86,9 @@ fn find(flags: &Flags) -> Result<Findings, Failure> {
 /// The counters of all models, or every tokenizer and template that cannot be loaded.
 fn counters(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
     let (mut counters, mut problems) = (Vec::new(), Vec::new());
+    let hub = Hub::new(&config.hub);
     for (index, model) in config.models.iter().enumerate() {
-        match load_counter(model) {
+        match load_counter(model, &hub, Wanted::Any) {
             Ok(counter) => counters.push(counter),
             Err(error) => problems.push(Problem {
                 key: format!("models[{index}].tokenizer"),

@@ -3,14 +3,15 @@
 //! `config/tidegate.toml` says the same to the operator; a test compares them.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
 
 use super::resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    Counting, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
-    ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    Counting, HubAccess, HubSettings, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess,
+    OnUncountable, Probe, Queue, ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
 };
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -33,6 +34,7 @@ impl Default for Config {
             admission: AdmissionConfig::default(),
             counting: Counting::default(),
             auth: Auth::default(),
+            hub: HubSettings::default(),
             models: vec![Model::new(
                 "model",
                 vec![Backend::new(Uri::from_static("http://127.0.0.1:8000"))],
@@ -127,6 +129,19 @@ impl Default for Auth {
         Self {
             max_failed_keys: 20,
             failed_keys_window: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Default for HubSettings {
+    fn default() -> Self {
+        Self {
+            access: HubAccess::CacheOnly,
+            endpoint: "https://huggingface.co".to_owned(),
+            cache_dir: PathBuf::from("/var/cache/tidegate"),
+            token: None,
+            timeout: Duration::from_secs(60),
+            retry_after: Duration::from_secs(300),
         }
     }
 }

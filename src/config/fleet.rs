@@ -10,6 +10,7 @@ use super::resolved::{
 };
 use super::secret::KeyDigest;
 use super::sections::{milliseconds, secret, tokens};
+use super::source;
 use super::surroundings::Surroundings;
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -60,9 +61,6 @@ const VISIBILITY: [(&str, BackendVisibility); 2] = [
     ("shown", BackendVisibility::Shown),
     ("hidden", BackendVisibility::Hidden),
 ];
-
-const TOKENIZER: &str =
-    "\"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, or a directory's path with a /";
 
 const HEADER_NAME: &str = "1 to 128 visible ASCII characters";
 
@@ -125,33 +123,10 @@ fn needed_name(section: &mut Section<'_>, key: &'static str, meaning: &str) -> S
 }
 
 fn tokenizer(section: &mut Section<'_>, around: &dyn Surroundings) -> Option<TokenizerChoice> {
-    let written = section.text("tokenizer", TOKENIZER)?;
-    match written.split_once(':') {
-        None if written == "engine" => return Some(TokenizerChoice::Engine),
-        None if written == "estimate" => return Some(TokenizerChoice::Estimate),
-        Some(("tiktoken", name)) if !name.is_empty() => {
-            return Some(TokenizerChoice::Tiktoken(name.to_owned()));
-        }
-        _ if !written.contains('/') => {
-            section.note(
-                "tokenizer",
-                Some(format!("{written:?}")),
-                format!("must be {TOKENIZER}"),
-            );
-            return None;
-        }
-        _ => {}
-    }
-    let directory = around.path(&written);
-    let file = directory.join("tokenizer.json");
-    if !around.is_file(&file) {
-        section.note(
-            "tokenizer",
-            None,
-            format!("{} is not a file", file.display()),
-        );
-    }
-    Some(TokenizerChoice::Directory(directory))
+    let written = section.text("tokenizer", source::FORMS)?;
+    TokenizerChoice::parse(&written, around)
+        .map_err(|problem| section.note("tokenizer", Some(format!("{written:?}")), problem))
+        .ok()
 }
 
 /// Template variables as the templates take them. TOML dates and NaN have no JSON form.

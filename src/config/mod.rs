@@ -13,12 +13,14 @@ mod advice;
 mod cross;
 mod defaults;
 mod fleet;
+mod hub;
 mod policy;
 mod problem;
 mod reader;
 mod resolved;
 mod secret;
 mod sections;
+mod source;
 mod surroundings;
 mod units;
 
@@ -29,8 +31,9 @@ use reader::Report;
 pub use problem::{Problem, Problems};
 pub use resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    Counting, KvLayout, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable,
-    Probe, Queue, ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    Counting, HubAccess, HubModel, HubSettings, KvLayout, KvOverrides, Limits, Log, LogFormat,
+    Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server, Tenant,
+    TokenizerChoice, Upstream,
 };
 pub use secret::{KeyDigest, Secret};
 pub use surroundings::{Process, Surroundings};
@@ -92,6 +95,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         counting: sections::counting(root.section("counting")),
         auth: sections::auth(root.section("auth")),
         log: sections::log(root.section("log"), around),
+        hub: hub::hub(root.section("hub"), around),
         models: fleet::models(&mut root, around),
         tenants: fleet::tenants(&mut root, around),
     };

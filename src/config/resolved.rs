@@ -37,6 +37,8 @@ pub struct Config {
     pub counting: Counting,
     /// Guessing of API keys.
     pub auth: Auth,
+    /// Where tokenizer files of named models come from.
+    pub hub: HubSettings,
     /// Models; never empty, names and aliases unique over all of them.
     pub models: Vec<Model>,
     /// Tenants; never empty, the index is the `TenantId`. Without any in the
@@ -159,6 +161,32 @@ pub struct Auth {
     pub failed_keys_window: Duration,
 }
 
+/// Where tokenizer files of named models come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubSettings {
+    /// Whether anything may be fetched.
+    pub access: HubAccess,
+    /// `http://` or `https://`, a host, and a path without a query.
+    pub endpoint: String,
+    /// Where fetched files are kept.
+    pub cache_dir: PathBuf,
+    /// Sent to the hub as a bearer token.
+    pub token: Option<Secret>,
+    /// Limit of one answer of the hub, to its last byte.
+    pub timeout: Duration,
+    /// Least time between two attempts to fetch a model.
+    pub retry_after: Duration,
+}
+
+/// Whether tokenizer files may be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HubAccess {
+    /// No: what is in the cache is used.
+    CacheOnly,
+    /// Yes.
+    Download,
+}
+
 /// A base model: one KV pool over its backends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
@@ -187,14 +215,28 @@ pub struct Model {
 /// How prompts of a model are counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenizerChoice {
-    /// A directory with `tokenizer.json` (and `tokenizer_config.json`, `chat_template.jinja`).
+    /// A directory with `tokenizer.json` or an older vocabulary (and
+    /// `tokenizer_config.json`, `chat_template.jinja`).
     Directory(PathBuf),
+    /// A vocabulary file.
+    File(PathBuf),
+    /// A model of a hub.
+    Hub(HubModel),
     /// A vocabulary inside the binary, e.g. `o200k_base`.
     Tiktoken(String),
     /// The engine's own `/tokenize`.
     Engine,
     /// Bytes per token, learned from the engine's usage.
     Estimate,
+}
+
+/// A model of a hub, at a revision.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HubModel {
+    /// Organisation and model, `org/model`.
+    pub id: String,
+    /// Branch, tag or commit; `main` where none is named.
+    pub revision: String,
 }
 
 /// What happens to a prompt that cannot be counted exactly.

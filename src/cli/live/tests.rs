@@ -3,6 +3,7 @@ use crate::app::load_counter;
 use crate::cli::live::seen::Rank;
 use crate::config::load;
 use crate::core::units::Tokens;
+use crate::hub::{Hub, Wanted};
 use crate::sim::engine::EngineSpec;
 use crate::sim_server::{CHAT_TEMPLATE, SimServer, SimServerSpec};
 
@@ -15,10 +16,11 @@ fn config(url: &str, model: &str) -> Config {
 }
 
 fn asked(config: Config) -> Live {
+    let hub = Hub::new(&config.hub);
     let counters = config
         .models
         .iter()
-        .map(|model| load_counter(model).unwrap())
+        .map(|model| load_counter(model, &hub, Wanted::Any).unwrap())
         .collect();
     ask(config, counters).unwrap()
 }

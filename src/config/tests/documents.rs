@@ -20,11 +20,16 @@ struct Setting {
 
 fn around() -> Around {
     Around {
-        variables: HashMap::from([("TIDEGATE_ADMIN_TOKEN", "token"), ("VLLM_API_KEY", "key")]),
+        variables: HashMap::from([
+            ("TIDEGATE_ADMIN_TOKEN", "token"),
+            ("VLLM_API_KEY", "key"),
+            ("HF_TOKEN", "token"),
+        ]),
         files: HashMap::from([
             ("/etc/tidegate/tenants.toml", TENANTS),
             ("/etc/tidegate/admin.token", "token\n"),
             ("/etc/tidegate/vllm.key", "key\n"),
+            ("/etc/tidegate/hub.token", "token\n"),
             ("/etc/tidegate/chat_template.jinja", "{{ messages }}"),
             ("/models/Llama-3.1-8B-Instruct/tokenizer.json", "{}"),
         ]),
@@ -128,7 +133,7 @@ fn every_example_of_an_unset_key_can_be_used() {
         .into_iter()
         .filter(|setting| !setting.active)
         .collect();
-    assert_eq!(examples.len(), 22);
+    assert_eq!(examples.len(), 24);
     for example in examples {
         let (before, _) = DOCUMENTED.split_at(if example.path == "tenants_file" {
             DOCUMENTED.find("[[tenants]]\n\n# Name").unwrap_or_default()

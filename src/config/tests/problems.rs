@@ -260,7 +260,8 @@ fn files_that_a_model_names_must_be_there() {
     let problems = load_in(&text, &Around::default())
         .expect_err("files are missing")
         .to_string();
-    let expected = "models[0].tokenizer: /etc/tidegate/./llama/tokenizer.json is not a file\n\
+    let expected = "models[0].tokenizer = \"./llama\": /etc/tidegate/./llama is no vocabulary file and no directory \
+        with one (tokenizer.json, tekken.json, tokenizer.model, tiktoken.model, qwen.tiktoken)\n\
         models[0].chat_template_file: /etc/tidegate/c.jinja is not a file";
     assert_eq!(problems, expected);
 }
@@ -308,4 +309,28 @@ fn a_wrong_log_filter_is_told() {
         told.starts_with("log.level = \"tidegate=loud=er\": must be \"error\", \"warn\""),
         "{told}"
     );
+}
+
+#[test]
+fn a_hub_is_an_address_and_its_token_is_not_sent_readable() {
+    let address = "an https:// or http:// address without a query";
+    for written in ["ftp://x", "x", "https://x?y", "https://user@x"] {
+        let told = told(&format!("[hub]\nendpoint = \"{written}\""));
+        assert!(told.contains(&format!("must be {address}")), "{told}");
+        assert!(!told.contains('@'), "{told}");
+    }
+    let around = Around {
+        variables: HashMap::from([("HF_TOKEN", "token")]),
+        ..Around::default()
+    };
+    let with_token = |endpoint: &str| {
+        let text = format!("[hub]\ntoken_env = \"HF_TOKEN\"\nendpoint = \"{endpoint}\"\n{LEAST}");
+        load_in(&text, &around).map(|config| config.hub.endpoint)
+    };
+    for endpoint in ["https://hub.example", "http://127.0.0.1:1/mirror"] {
+        assert_eq!(with_token(endpoint), Ok(endpoint.to_owned()));
+    }
+    let told = with_token("http://hub.example").map_err(|problems| problems.to_string());
+    let expected = "hub.endpoint = \"http://hub.example\": must be https:// where a token is sent";
+    assert_eq!(told, Err(expected.to_owned()));
 }

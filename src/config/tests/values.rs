@@ -115,8 +115,13 @@ fn tokenizers_are_told_apart_by_their_first_word() {
         tokenizer("tiktoken:o200k_base"),
         Ok(TokenizerChoice::Tiktoken("o200k_base".to_owned()))
     );
+    let model = HubModel::parse("org/model@v1").expect("a name and a revision");
+    assert_eq!(
+        tokenizer("hub:org/model@v1"),
+        Ok(TokenizerChoice::Hub(model))
+    );
     let typo = tokenizer("engin").map_err(|problems| problems.to_string());
-    let told = "models[0].tokenizer = \"engin\": must be \"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, or a directory's path with a /";
+    let told = "models[0].tokenizer = \"engin\": must be \"engine\", \"estimate\", \"tiktoken:\" and a vocabulary, \"hub:\" and a model's name there, or a path with a /";
     assert_eq!(typo, Err(told.to_owned()));
 }
 
