@@ -4,6 +4,7 @@
 //! the run failed. stdout is data, stderr is talk.
 
 mod check;
+mod count;
 mod demo;
 mod live;
 mod serve;
@@ -29,6 +30,8 @@ enum Command {
     Serve(serve::Flags),
     /// Tell every problem of a configuration; with --live, ask the backends too.
     Check(check::Flags),
+    /// Count the tokens of a request body or a text, in all and by part.
+    Count(count::Flags),
     /// Show what the gateway changes: the same load at simulated engines, without and with it.
     Demo(demo::Flags),
 }
@@ -52,6 +55,7 @@ pub fn run() -> ExitCode {
     let ended = match flags.command {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Check(flags) => check::check(&flags, &mut out),
+        Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
     };
     let flushed = out.flush().map_err(Failure::from);

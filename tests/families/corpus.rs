@@ -46,7 +46,10 @@ impl Corpus {
             .collect();
         let mut conversations = golden("corpus/conversations.json");
         spell_out(&mut conversations, &entries);
-        let requests = golden("counts.json")["requests"].as_object().unwrap().clone();
+        let requests = golden("counts.json")["requests"]
+            .as_object()
+            .unwrap()
+            .clone();
         Self {
             entries,
             conversations: conversations.as_array().unwrap().clone(),

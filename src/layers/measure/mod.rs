@@ -7,6 +7,7 @@
 mod ceiling;
 mod count;
 mod engine;
+mod offline;
 mod recheck;
 
 use std::sync::Arc;
@@ -40,6 +41,8 @@ use count::{Counted, Terms};
 use engine::Ask;
 use recheck::Recheck;
 pub use recheck::Sampler;
+
+pub use offline::{count_offline, parts_offline};
 
 /// `0` forbids the offload tier for this request; nothing widens a tenant's rule.
 const ALLOW_OFFLOAD: HeaderName = HeaderName::from_static("x-tidegate-allow-offload");
