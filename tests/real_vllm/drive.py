@@ -20,15 +20,17 @@ import time
 
 import openai
 
+import bodies
 import counts
 import failures
 import pressure
 import report
+import routes
 import routing
 from gateway import Gateway
 from processes import Engine
 
-PARTS = ("counts", "routing", "pressure", "disconnects", "deaths")
+PARTS = ("counts", "routes", "pooling", "routing", "pressure", "disconnects", "deaths")
 POLICIES = ("strict", "forecast")
 # The least the engine must preempt on load A without the gateway; otherwise the
 # machine did not put the pool under pressure and zero with the gateway says nothing.
@@ -103,6 +105,8 @@ def two_tiers(proof, small, large):
         proof.results["counts"] = records = counts.check(client(gateway.url))
         for r in records:
             proof.expect(not r["wrong"], f"count of {r['route']} {r['case']}: {'; '.join(r['wrong'])}")
+    if proof.wants("routes"):
+        every_route(proof, gateway, bodies.generating())
     if proof.wants("routing"):
         heading("where a prompt lands")
         proof.results["routing"] = records = routing.check(client(gateway.url), small, large)
@@ -113,6 +117,32 @@ def two_tiers(proof, small, large):
         departures(proof, gateway, small)
     proof.expect(gateway.idle(), f"the idle gateway holds {gateway.books()}")
     proof.stop(gateway)
+
+
+def every_route(proof, gateway, cases):
+    heading("every route, counted against the engine's own count")
+    records = routes.check(gateway.url, cases)
+    for route, row in routes.tally(records).items():
+        print(f"  {route:12} {row}", flush=True)
+    proof.results.setdefault("routes", []).extend(records)
+    for r in records:
+        proof.expect(not r["wrong"], f"count of {r['route']} {r['case']}: {r['wrong']}")
+    proof.expect(gateway.idle(), f"the idle gateway holds {gateway.books()}")
+
+
+def pooling(proof):
+    """Servers that embed and classify, one after the other."""
+    for convert, cases, flags in (
+        ("embed", bodies.embedding(), []),
+        ("classify", bodies.classifying(), ["--hf-overrides", '{"num_labels": 1}', "--load-format", "dummy"]),
+    ):
+        heading(f"a pooling server: {convert}")
+        engine = proof.engine(convert, 257, 8192, ["--runner", "pooling", "--convert", convert, *flags])
+        engine.wait()
+        gateway = proof.gateway(f"pooling-{convert}", "strict", [(engine, "standard")])
+        every_route(proof, gateway, cases)
+        proof.stop(gateway)
+        proof.stop(engine)
 
 
 def departures(proof, gateway, small):
@@ -193,13 +223,20 @@ def engine_deaths(proof, small, large):
 
 
 def run(proof):
+    if any(proof.wants(part) for part in PARTS if part != "pooling"):
+        generating(proof)
+    if proof.wants("pooling"):
+        pooling(proof)
+
+
+def generating(proof):
     heading("two vLLM servers: 256 and 1,024 usable blocks of 32 tokens")
     small, large = proof.engine("small", 257, 8192), proof.engine("large", 1025, 32_768)
     for engine in (small, large):
         engine.wait()
         print(f"  {engine.name}: {engine.url}, pid {engine.child.pid}, {engine.usable_tokens:,} tokens", flush=True)
         with_client(engine.url, pressure.warm_up)
-    if any(proof.wants(part) for part in ("counts", "routing", "disconnects")):
+    if any(proof.wants(part) for part in ("counts", "routes", "routing", "disconnects")):
         two_tiers(proof, small, large)
     if proof.wants("pressure"):
         oversubscription(proof, small)

