@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidegate::tokenize::{
     ChatInput, Count, CountError, CounterSpec, Effort, ModelCounter, Precision, PromptInput,
     Segment, Source,
@@ -133,6 +133,45 @@ fn gpt_oss_chats_count_as_in_vllm_without_any_file() {
             estimated: 1,
             refused: 6,
             left_to_the_engine: 13
+        }
+    );
+}
+
+/// The tiny model under another architecture.
+fn disguised(architecture: &str) -> ModelCounter {
+    let tiny = golden("../tiny-model");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(architecture);
+    std::fs::create_dir_all(&directory).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(tiny.join(name), directory.join(name)).unwrap();
+    }
+    let config = json!({"architectures": [architecture]}).to_string();
+    std::fs::write(directory.join("config.json"), config).unwrap();
+    ModelCounter::load(CounterSpec::new(Source::Directory(directory))).unwrap()
+}
+
+#[test]
+fn deepseek_v32_chats_count_as_in_vllm() {
+    assert_eq!(
+        tally("deepseek_v32.json", &disguised("DeepseekV32ForCausalLM")),
+        Tally {
+            exact: 128,
+            estimated: 0,
+            refused: 9,
+            left_to_the_engine: 9
+        }
+    );
+}
+
+#[test]
+fn deepseek_v4_chats_count_as_in_vllm() {
+    assert_eq!(
+        tally("deepseek_v4.json", &disguised("DeepseekV4ForCausalLM")),
+        Tally {
+            exact: 134,
+            estimated: 0,
+            refused: 3,
+            left_to_the_engine: 9
         }
     );
 }

@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use super::render::Version;
+
 /// What turns a model's chats into tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
@@ -12,6 +14,8 @@ pub(super) enum Family {
     Template,
     /// The harmony format of gpt-oss.
     Harmony,
+    /// An encoder of DeepSeek's.
+    DeepSeek(Version),
     /// Code that is not described here; the architecture it belongs to.
     Unknown(&'static str),
 }
@@ -36,6 +40,13 @@ impl Family {
         }
         let architectures = config.get("architectures").and_then(Value::as_array);
         let first = architectures.and_then(|list| list.first()?.as_str());
+        match first {
+            Some("DeepseekV32ForCausalLM") => return Self::DeepSeek(Version::V32),
+            Some("DeepseekV4ForCausalLM" | "DeepseekV4ForConditionalGeneration") => {
+                return Self::DeepSeek(Version::V4);
+            }
+            _ => {}
+        }
         let unknown = UNKNOWN.into_iter().find(|known| first == Some(known));
         unknown.map_or(Self::Template, Self::Unknown)
     }

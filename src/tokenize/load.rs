@@ -10,7 +10,7 @@ use super::engine::Engines;
 use super::family::Family;
 use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::media::{Described, MediaRules};
-use super::render::{Jinja, Renderer};
+use super::render::{DeepSeek, Jinja, Renderer};
 use super::template::ModelTemplates;
 use super::{CounterSpec, LoadError, Source, added};
 
@@ -116,6 +116,10 @@ fn loaded(
             jinja(&media, files, spec).map(|jinja| Renderer::Jinja(Box::new(jinja)))
         }
         Family::Harmony => Ok(Renderer::Harmony),
+        Family::DeepSeek(version) => Ok(Renderer::DeepSeek(DeepSeek {
+            version,
+            template_kwargs: spec.template_kwargs,
+        })),
         Family::Unknown(architecture) => Err(format!(
             "the engine renders chats of {architecture} by code that is not known here"
         )),

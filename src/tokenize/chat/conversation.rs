@@ -7,7 +7,7 @@ use super::Odd;
 use super::turn::{Content, Form, Turn};
 use crate::tokenize::CountError;
 use crate::tokenize::media::Placeholder;
-use crate::tokenize::template::ChatTemplate;
+use crate::tokenize::template::{ChatTemplate, ContentFormat};
 
 /// Marks where the last message ends, to cut the rendered text there. The blank
 /// at its end shows whether the template trims contents.
@@ -38,6 +38,23 @@ impl Conversation {
             turns = with_one_system(turns);
         }
         Ok(Self(turns))
+    }
+
+    /// Reads `messages` for a renderer without a template, which wants contents as
+    /// `content` says.
+    ///
+    /// # Errors
+    /// [`Odd`] for what cannot be foreseen.
+    pub(in crate::tokenize) fn plain(
+        messages: &Value,
+        content: ContentFormat,
+    ) -> Result<Vec<Turn>, Odd> {
+        let list = messages.as_array().ok_or(Odd)?;
+        let form = Form {
+            content,
+            image: None,
+        };
+        list.iter().map(|turn| Turn::read(turn, form)).collect()
     }
 
     /// Leaves the end of the last message open, so that its text can be continued.

@@ -13,7 +13,8 @@ mod variables;
 pub(super) mod weigh;
 
 pub(super) use conversation::Conversation;
-pub(super) use variables::{Defaults, variables};
+pub(super) use turn::Turn;
+pub(super) use variables::{Defaults, arguments, variables};
 
 /// A request whose prompt cannot be foreseen here; the engine may refuse it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

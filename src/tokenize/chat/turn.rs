@@ -10,8 +10,8 @@ use crate::tokenize::template::ContentFormat;
 
 /// A message with its content in the form the template wants.
 #[derive(Clone, Debug)]
-pub(super) struct Turn {
-    pub(super) role: String,
+pub(in crate::tokenize) struct Turn {
+    pub(in crate::tokenize) role: String,
     pub(super) content: Content,
     /// Further keys in the order vLLM sets them.
     pub(super) more: Vec<(&'static str, Shown)>,
@@ -50,20 +50,47 @@ impl Turn {
         let message = message.as_object().ok_or(Odd)?;
         let role = message.get("role").and_then(Value::as_str).ok_or(Odd)?;
         let content = message.get("content").unwrap_or(&Value::Null);
-        let parts = match accounting::dropped(content).filter(|_| role == "system") {
+        let mut parts = match accounting::dropped(content).filter(|_| role == "system") {
             Some(content) => parts(&content)?,
             None => parts(content)?,
         };
         let content = match form.content {
             ContentFormat::Parts if role != "tool" => Content::Parts(parts),
             ContentFormat::Parts => tool_result(parts),
-            ContentFormat::Text => Content::Text(with_images(joined(&parts), &parts, form.image)?),
+            ContentFormat::Text => {
+                // As one text, empty parts leave no line of their own.
+                let is_empty = |part: &Part| part.text().is_some_and(String::is_empty);
+                parts.retain(|part| !is_empty(part));
+                Content::Text(with_images(joined(&parts), &parts, form.image)?)
+            }
         };
         Ok(Self {
             role: role.to_owned(),
             content,
             more: more(role, message)?,
         })
+    }
+
+    /// A further key, where the engine sets it.
+    pub(in crate::tokenize) fn get(&self, key: &str) -> Option<&Shown> {
+        let found = self.more.iter().find(|(name, _)| *name == key);
+        found.map(|(_, value)| value)
+    }
+
+    /// The content as one text, parts joined by `joint`.
+    ///
+    /// # Errors
+    /// [`Odd`] for parts that are no text.
+    pub(in crate::tokenize) fn flat(&self, joint: &str) -> Result<String, Odd> {
+        let parts = match &self.content {
+            Content::Text(text) => return Ok(text.clone()),
+            Content::Parts(parts) => parts.iter().map(|part| match part {
+                Part::Text(text) => Ok(text.as_str()),
+                Part::ToolReference(_) | Part::Media(_) => Err(Odd),
+            }),
+        };
+        let texts: Result<Vec<_>, Odd> = parts.collect();
+        Ok(texts?.join(joint))
     }
 
     /// The message as a template value.
@@ -228,7 +255,8 @@ fn more(role: &str, message: &Map<String, Value>) -> Result<Vec<(&'static str, S
             let calls = tool_calls(calls)?;
             more.extend(calls.map(|calls| ("tool_calls", calls)));
         }
-        if let Some(reasoning) = given("reasoning") {
+        // The engine renames the old field before anything else reads it.
+        if let Some(reasoning) = given("reasoning").or_else(|| given("reasoning_content")) {
             more.push(("reasoning", shown(reasoning)));
             more.push(("reasoning_content", shown(reasoning)));
         }

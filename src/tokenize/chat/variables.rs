@@ -19,9 +19,7 @@ pub(in crate::tokenize) struct Defaults<'a> {
     pub(in crate::tokenize) template_kwargs: &'a Map<String, Value>,
 }
 
-/// Everything a template sees. Later sources win: special tokens, operator,
-/// `tools`, `chat_template_kwargs`, then the request's own fields. Null and
-/// `"auto"` never replace anything.
+/// Everything a template sees: [`arguments`] and the messages.
 ///
 /// # Errors
 /// [`Odd`] for variables the engine would refuse.
@@ -30,6 +28,21 @@ pub(in crate::tokenize) fn variables(
     input: &ChatInput<'_>,
     conversation: &Conversation,
 ) -> Result<Shown, Odd> {
+    let mut variables = arguments(defaults, input)?;
+    variables.push(("messages", conversation.shown()));
+    Ok(Shown::from_pairs(variables))
+}
+
+/// What a renderer is given beside the messages; the last of a name wins. Later
+/// sources win: special tokens, operator, `tools`, `chat_template_kwargs`, then the
+/// request's own fields. Null and `"auto"` never replace anything.
+///
+/// # Errors
+/// [`Odd`] for arguments the engine would refuse.
+pub(in crate::tokenize) fn arguments<'a>(
+    defaults: Defaults<'a>,
+    input: &ChatInput<'a>,
+) -> Result<Vec<(&'a str, Shown)>, Odd> {
     let mut variables: Vec<(&str, Shown)> =
         vec![("tools", Shown::from(())), ("documents", Shown::from(()))];
     let of_model = defaults
@@ -49,8 +62,7 @@ pub(in crate::tokenize) fn variables(
         }
     }
     variables.extend(fields(input));
-    variables.push(("messages", conversation.shown()));
-    Ok(Shown::from_pairs(variables))
+    Ok(variables)
 }
 
 /// The request's own fields, where they are set.

@@ -4,12 +4,14 @@
 //! counts. Invariant: pieces are encoded apart, so their tokens add up; a
 //! conversation whose rendering cannot be foreseen here is `None`, not a guess.
 
+mod deepseek;
 mod harmony;
 mod jinja;
 mod pieces;
 
 use super::{ChatInput, CountError, Precision};
 
+pub(super) use deepseek::{DeepSeek, Version};
 pub(super) use harmony::Harmony;
 pub(super) use jinja::Jinja;
 use pieces::Pieces;
@@ -64,6 +66,8 @@ pub(super) enum Renderer {
     Jinja(Box<Jinja>),
     /// As gpt-oss wants it.
     Harmony,
+    /// By an encoder of DeepSeek's.
+    DeepSeek(DeepSeek),
 }
 
 // === impl Renderer ===
@@ -77,6 +81,7 @@ impl Renderer {
         match self {
             Self::Jinja(jinja) => jinja.render(chat),
             Self::Harmony => Harmony::render(chat),
+            Self::DeepSeek(deepseek) => deepseek.render(chat),
         }
     }
 
@@ -85,7 +90,7 @@ impl Renderer {
     pub(super) const fn merges_system(&self) -> bool {
         match self {
             Self::Jinja(jinja) => jinja.templates.merges_system(),
-            Self::Harmony => true,
+            Self::Harmony | Self::DeepSeek(_) => true,
         }
     }
 }

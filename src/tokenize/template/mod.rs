@@ -30,6 +30,13 @@ pub(super) enum RenderError {
     Failed(String),
 }
 
+/// Spells a value as Python's `json.dumps` does when it keeps what is not ASCII;
+/// `None` for what is not JSON.
+pub(super) fn python_json(value: &Value) -> Option<String> {
+    let layout = dumps::Layout::from_arguments(&[]).ok()?;
+    dumps::dumps(value, &layout).ok()
+}
+
 /// One compiled template.
 pub(super) struct ChatTemplate {
     environment: Environment<'static>,
