@@ -61,15 +61,22 @@ impl Shape {
     ///
     /// A sequence that has emitted `g ≥ 1` tokens holds KV for `prompt + g − 1`
     /// of them, plus the engine's lookahead; before the first token it holds
-    /// its prompt. Never past `max_model_len`.
+    /// its prompt. Never past `max_model_len`. A list of prompts that generate
+    /// nothing takes no more than the pool: none of them grows, so the engine
+    /// works the list off as its memory allows.
     pub fn blocks(&self, generated: Tokens, capacity: &Capacity) -> Blocks {
-        self.prompts
+        let all = self
+            .prompts
             .iter()
             .map(|&(prompt, times)| {
                 self.prompt_blocks(prompt, generated, capacity)
                     .saturating_mul(times)
             })
-            .fold(Blocks::ZERO, Blocks::saturating_add)
+            .fold(Blocks::ZERO, Blocks::saturating_add);
+        match self.work {
+            Work::Generate => all,
+            Work::Pool | Work::Aside => all.min(capacity.blocks),
+        }
     }
 
     /// Tokens of all sequences once each has emitted `generated`, a shared prompt
@@ -123,8 +130,8 @@ impl Shape {
     pub fn largest_output(&self, capacity: &Capacity) -> Option<Tokens> {
         let room = capacity.max_model_len.checked_sub(self.longest())?;
         if self.work != Work::Generate {
-            return (self.blocks(Tokens::ZERO, capacity) <= capacity.blocks)
-                .then_some(Tokens::ZERO);
+            let longest = self.longest().blocks_up(capacity.block_size);
+            return (longest <= capacity.blocks).then_some(Tokens::ZERO);
         }
         let fits = |output: u64| self.blocks(Tokens::new(output), capacity) <= capacity.blocks;
         if room.is_zero() || !fits(1) {
@@ -198,6 +205,26 @@ mod tests {
             shape(&[1500], 1).blocks(Tokens::new(1500), &capacity(999)),
             Blocks::new(188)
         );
+    }
+
+    #[test]
+    fn a_list_that_generates_nothing_takes_at_most_the_pool() {
+        let pooled = |prompts: &[u64]| Shape {
+            work: Work::Pool,
+            ..shape(prompts, 1)
+        };
+        let blocks = |prompts| pooled(prompts).blocks(Tokens::ZERO, &capacity(10));
+        assert_eq!(blocks(&[17, 16]), Blocks::new(3));
+        assert_eq!(blocks(&[160, 160]), Blocks::new(10));
+        let fits = |prompts| pooled(prompts).largest_output(&capacity(10));
+        assert_eq!(fits(&[160, 160]), Some(Tokens::ZERO));
+        // Each must still fit by itself.
+        assert_eq!(fits(&[16, 161]), None);
+        let empty = Shape {
+            prompts: Vec::new(),
+            ..pooled(&[])
+        };
+        assert_eq!(empty.blocks(Tokens::ZERO, &capacity(10)), Blocks::ZERO);
     }
 
     #[test]
