@@ -246,6 +246,17 @@ mod tests {
     }
 
     #[test]
+    fn pooling_answers_account_for_their_prompt_and_audio_for_no_token() {
+        let rerank = br#"{"results":[],"usage":{"prompt_tokens":7,"total_tokens":7}}"#;
+        let usage = usage_of_body(rerank).unwrap();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (7, 0));
+        let audio = br#"{"text":"a","usage":{"type":"duration","seconds":3}}"#;
+        assert_eq!(usage_of_body(audio), None);
+        assert_eq!(usage_of_tail(audio), None);
+        assert_eq!(usage_of_body(br#"{"count":3,"tokens":[1,2,3]}"#), None);
+    }
+
+    #[test]
     fn cached_tokens_are_read_where_the_engine_says_them() {
         let body = include_bytes!("../../tests/golden/vllm-0.32/chat-cached.json");
         let usage = usage_of_body(body).unwrap();
