@@ -14,8 +14,12 @@ use super::ingest::ACCEPTED_ENCODINGS;
 pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static str> {
     let prompt = match route {
         Some(Route::ChatCompletions | Route::Messages | Route::CountTokens) => Some("messages"),
-        Some(Route::Responses) => Some("input"),
-        Some(Route::Completions) => Some("prompt"),
+        Some(Route::Completions | Route::Tokenize) => Some("prompt"),
+        Some(Route::Responses | Route::Embeddings | Route::Classify | Route::Pooling) => {
+            Some("input")
+        }
+        Some(Route::Score | Route::Rerank) => Some("documents"),
+        Some(Route::Detokenize) => Some("tokens"),
         _ => None,
     };
     match refusal {

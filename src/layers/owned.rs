@@ -17,6 +17,7 @@ pub(super) fn owned(request: Request<'_>) -> Request<'static> {
         samples: request.samples,
         stream: request.stream,
         truncate: request.truncate,
+        padding: request.padding,
         priority: request.priority,
         request_id: request.request_id.map(text),
         cache_salt: request.cache_salt.map(text),
@@ -28,6 +29,14 @@ pub(super) fn owned(request: Request<'_>) -> Request<'static> {
 fn prompt(prompt: Prompt<'_>) -> Prompt<'static> {
     match prompt {
         Prompt::Chat(boxed) => Prompt::Chat(Box::new(chat(*boxed))),
+        Prompt::Conversations {
+            shared,
+            conversations,
+        } => Prompt::Conversations {
+            shared: Box::new(chat(*shared)),
+            conversations,
+        },
+        Prompt::Pairs(pairs) => Prompt::Pairs(pairs.into_owned()),
         Prompt::Texts {
             texts,
             add_special_tokens,

@@ -24,7 +24,43 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
     let messages = fields
         .array(Field::Messages)?
         .ok_or(RequestError::Missing(Field::Messages.name()))?;
-    check_messages(&messages)?;
+    let shared = options(fields)?;
+    let add = fields.flag(Field::AddGenerationPrompt)?;
+    Ok(Chat {
+        media: check_messages(&messages)?,
+        messages,
+        tools: fields.array(Field::Tools)?,
+        tool_choice: tool_choice(fields)?,
+        documents: fields.array(Field::Documents)?,
+        reasoning_effort: fields.string(Field::ReasoningEffort)?,
+        add_generation_prompt: add.unwrap_or(!shared.continue_final_message),
+        ..shared
+    })
+}
+
+/// A conversation sent to a pooling model: no tools, no documents, and the
+/// answer's turn is opened only where that is asked for.
+pub(super) fn pooled<'a>(fields: &Fields<'a>, messages: Value) -> Result<Chat<'a>, RequestError> {
+    Ok(Chat {
+        media: check_messages(&messages)?,
+        messages,
+        ..options(fields)?
+    })
+}
+
+/// A conversation to be tokenized: `documents`, `reasoning_effort` and
+/// `tool_choice` are not looked at.
+pub(super) fn tokenized<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
+    Ok(Chat {
+        tool_choice: ToolChoice::Unset,
+        documents: None,
+        reasoning_effort: None,
+        ..read(fields)?
+    })
+}
+
+/// What all chat forms have in common, without messages.
+pub(super) fn options<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
     let add = fields.flag(Field::AddGenerationPrompt)?;
     let continue_final_message = fields.flag(Field::ContinueFinalMessage)?.unwrap_or(false);
     if continue_final_message && add == Some(true) {
@@ -32,30 +68,30 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
     }
     Ok(Chat {
         origin: Origin::ChatCompletions,
-        media: has_media(&messages),
-        messages,
-        tools: fields.array(Field::Tools)?,
-        tool_choice: tool_choice(fields)?,
-        documents: fields.array(Field::Documents)?,
+        media: false,
+        messages: Value::Null,
+        tools: None,
+        tool_choice: ToolChoice::Unset,
+        documents: None,
         chat_template: fields.string(Field::ChatTemplate)?,
         chat_template_kwargs: kwargs(fields, Field::ChatTemplateKwargs)?,
         mm_processor_kwargs: kwargs(fields, Field::MmProcessorKwargs)?,
-        reasoning_effort: fields.string(Field::ReasoningEffort)?,
-        add_generation_prompt: add.unwrap_or(!continue_final_message),
+        reasoning_effort: None,
+        add_generation_prompt: add.unwrap_or(false),
         continue_final_message,
         add_special_tokens: fields.flag(Field::AddSpecialTokens)?.unwrap_or(false),
         unseen: Unseen::default(),
     })
 }
 
-/// Requires a non-empty list of objects.
-pub(super) fn check_messages(messages: &Value) -> Result<(), RequestError> {
+/// Whether a conversation holds media; not being a list of messages is an error.
+pub(super) fn check_messages(messages: &Value) -> Result<bool, RequestError> {
     let list = messages.as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
         return Err(RequestError::Empty(Field::Messages.name()));
     }
     match list.iter().find(|message| !message.is_object()) {
-        None => Ok(()),
+        None => Ok(has_media(messages)),
         Some(other) => Err(lax::unreadable(
             Field::Messages.name(),
             "a list of objects",

@@ -5,6 +5,7 @@
 //! socket, never waits, never re-serialises what it passes on: bytes that no
 //! edit names leave exactly as they came.
 
+mod aside;
 mod chat;
 pub mod error;
 mod fields;
@@ -13,6 +14,8 @@ mod lax;
 mod messages;
 pub mod models;
 mod object;
+pub mod pairs;
+mod pooling;
 mod prompt;
 mod python;
 pub mod request;

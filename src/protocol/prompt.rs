@@ -1,4 +1,4 @@
-//! The prompt of a completions request in all its forms, and token ids.
+//! The prompt of a completions request in all its forms, texts and token ids.
 //!
 //! Ids are checked and counted as they are read, never collected.
 
@@ -29,7 +29,7 @@ pub(super) fn completions<'a>(fields: &Fields<'a>) -> Result<Prompt<'a>, Request
         None | Some("\"\"") if embeds > 0 => None,
         None => return Err(RequestError::Missing(Field::Prompt.name())),
         Some("\"\"") => return Err(RequestError::Empty(Field::Prompt.name())),
-        Some(text) => Some(read(text)?),
+        Some(text) => Some(read(Field::Prompt, text)?),
     };
     Ok(match sent {
         Some(Sent::Texts(texts)) if embeds == 0 => Prompt::Texts {
@@ -52,8 +52,26 @@ pub(super) fn count_ids(text: &str) -> Option<usize> {
     serde_json::from_str(text).ok().map(|IdCount(count)| count)
 }
 
-fn read(text: &str) -> Result<Sent<'_>, RequestError> {
-    let param = Field::Prompt.name();
+/// Texts or token ids under `field`, one prompt or several.
+pub(super) fn texts_or_ids(
+    field: Field,
+    text: &str,
+    add_special_tokens: bool,
+) -> Result<Prompt<'_>, RequestError> {
+    if text == "\"\"" {
+        return Err(RequestError::Empty(field.name()));
+    }
+    Ok(match read(field, text)? {
+        Sent::Texts(texts) => Prompt::Texts {
+            texts,
+            add_special_tokens,
+        },
+        Sent::Ids(counts) => Prompt::Ids(counts),
+    })
+}
+
+fn read(field: Field, text: &str) -> Result<Sent<'_>, RequestError> {
+    let param = field.name();
     if text.starts_with('"') {
         return lax::string(param, text).map(|text| Sent::Texts(vec![text]));
     }
@@ -63,10 +81,9 @@ fn read(text: &str) -> Result<Sent<'_>, RequestError> {
     let sent = match first.flatten() {
         None => None,
         Some(b']') => return Err(RequestError::Empty(param)),
-        Some(b'"') => {
-            few(text)?.map(|texts| Sent::Texts(texts.into_iter().map(|Text(text)| text).collect()))
-        }
-        Some(b'[') => few(text)?
+        Some(b'"') => few(param, text)?
+            .map(|texts| Sent::Texts(texts.into_iter().map(|Text(text)| text).collect())),
+        Some(b'[') => few(param, text)?
             .map(|lists| Sent::Ids(lists.into_iter().map(|IdCount(count)| count).collect())),
         Some(_) => None,
     };
@@ -97,10 +114,13 @@ fn embeds(text: &str) -> Result<usize, RequestError> {
 }
 
 /// The elements of an array; `Ok(None)` where one is of another kind.
-fn few<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Option<Vec<T>>, RequestError> {
+fn few<'a, T: Deserialize<'a>>(
+    param: &'static str,
+    text: &'a str,
+) -> Result<Option<Vec<T>>, RequestError> {
     match serde_json::from_str(text) {
         Ok(Few(Some(elements))) => Ok(Some(elements)),
-        Ok(Few(None)) => Err(lax::unreadable(Field::Prompt.name(), FEW, text)),
+        Ok(Few(None)) => Err(lax::unreadable(param, FEW, text)),
         Err(_) => Ok(None),
     }
 }

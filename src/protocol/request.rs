@@ -19,9 +19,10 @@ use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
 use super::object::{self, Object, ObjectError};
-use super::route::{Dialect, Route};
+use super::pairs::{self, Pairs};
+use super::route::{Dialect, Route, WorkKind};
 use super::splice::TopLevel;
-use super::{chat, lax, messages, prompt, responses};
+use super::{aside, chat, lax, messages, pooling, prompt, responses};
 
 pub use error::RequestError;
 
@@ -44,8 +45,9 @@ pub struct Request<'a> {
     pub model: Option<Cow<'a, str>>,
     /// What is to be counted.
     pub prompt: Prompt<'a>,
-    /// Output tokens each sequence may generate, at least 1. `None` on chat
-    /// means the rest of the context; never `None` on completions.
+    /// Output tokens each sequence may generate, at least 1, or 0 on a route
+    /// that generates nothing. `None` on chat means the rest of the context;
+    /// never `None` on completions.
     pub max_tokens: Option<u64>,
     /// Whether `max_tokens` must be written into the body before it is sent:
     /// the body leaves the bound to a default that differs between versions.
@@ -58,6 +60,8 @@ pub struct Request<'a> {
     pub stream: Stream,
     /// Whether the engine shortens the prompt first.
     pub truncate: Option<Truncate>,
+    /// Whether the engine fills each prompt up to what the model can take.
+    pub padding: Padding,
     /// The engine's scheduling priority, where the client set one.
     pub priority: Option<i64>,
     /// The client's own id for the request.
@@ -75,6 +79,15 @@ pub struct Request<'a> {
 pub enum Prompt<'a> {
     /// Messages, to be rendered by the model's chat template.
     Chat(Box<Chat<'a>>),
+    /// Several conversations rendered alike, one prompt each; never empty.
+    Conversations {
+        /// Everything but the messages, which are null.
+        shared: Box<Chat<'a>>,
+        /// The messages of each: non-empty arrays of objects.
+        conversations: Vec<Value>,
+    },
+    /// Queries and documents, in one prompt each pair or each apart.
+    Pairs(Pairs<'a>),
     /// One text per prompt; never an empty list.
     Texts {
         /// The texts, escapes resolved.
@@ -179,6 +192,15 @@ pub enum StreamUsage {
     NotAsked,
 }
 
+/// Whether prompts are filled up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Padding {
+    /// They stay as long as they are.
+    None,
+    /// To the longest prompt the model can take.
+    ToModel,
+}
+
 /// How far the engine shortens a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truncate {
@@ -209,6 +231,10 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
         Route::Completions => prompt::completions(&fields)?,
         Route::Responses => Prompt::Chat(Box::new(responses::read(&fields)?)),
         Route::Messages | Route::CountTokens => Prompt::Chat(Box::new(messages::read(&fields)?)),
+        Route::Embeddings | Route::Classify | Route::Pooling => pooling::read(route, &fields)?,
+        Route::Score | Route::Rerank => Prompt::Pairs(pairs::read(route, &fields)?),
+        Route::Tokenize => aside::tokenize(&fields)?,
+        Route::Detokenize => aside::detokenize(&fields)?,
         // The route takes no body, or none that is read; nothing in one could be meant.
         _ => return Err(RequestError::Empty("body")),
     };
@@ -223,10 +249,11 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
         samples: samples(route, &fields)?,
         stream: stream(route, &fields)?,
         truncate: match route.dialect() {
-            Dialect::OpenAi => truncate(&fields)?,
+            Dialect::OpenAi => truncate(route, &fields)?,
             Dialect::Responses => responses::truncate(&fields)?,
             Dialect::Messages => None,
         },
+        padding: padding(route, &fields)?,
         priority: fields.whole(Field::Priority, i64::MIN..=i64::MAX, "a whole number")?,
         request_id: fields.string(Field::RequestId)?,
         cache_salt: fields.string(Field::CacheSalt)?,
@@ -247,6 +274,9 @@ fn unsigned(fields: &Fields<'_>, field: Field, least: i64) -> Result<Option<u64>
 }
 
 fn max_tokens(route: Route, fields: &Fields<'_>) -> Result<Option<u64>, RequestError> {
+    if route.work() != WorkKind::Generate {
+        return Ok(Some(0));
+    }
     if route == Route::Completions {
         // With `echo`, 0 asks for the prompt alone, and engines generate one token for it.
         let least = i64::from(!fields.flag(Field::Echo)?.unwrap_or(false));
@@ -262,7 +292,6 @@ fn max_tokens(route: Route, fields: &Fields<'_>) -> Result<Option<u64>, RequestE
                 None => Err(RequestError::Missing(Field::MaxTokens.name())),
             };
         }
-        Route::CountTokens => return Ok(None),
         _ => {}
     }
     let older = unsigned(fields, Field::MaxTokens, 1)?;
@@ -279,7 +308,7 @@ fn min_tokens(route: Route, fields: &Fields<'_>) -> Result<u64, RequestError> {
 }
 
 fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
-    if route.dialect() != Dialect::OpenAi {
+    if route.dialect() != Dialect::OpenAi || route.work() != WorkKind::Generate {
         return Ok(1);
     }
     let read = |field| {
@@ -303,7 +332,8 @@ fn samples(route: Route, fields: &Fields<'_>) -> Result<u32, RequestError> {
 }
 
 fn stream(route: Route, fields: &Fields<'_>) -> Result<Stream, RequestError> {
-    if route == Route::CountTokens || !fields.flag(Field::Stream)?.unwrap_or(false) {
+    // Where nothing is generated nothing is streamed, and the key is not read.
+    if route.work() != WorkKind::Generate || !fields.flag(Field::Stream)?.unwrap_or(false) {
         return Ok(Stream::Once);
     }
     if route.dialect() != Dialect::OpenAi {
@@ -330,7 +360,26 @@ fn stream(route: Route, fields: &Fields<'_>) -> Result<Stream, RequestError> {
     Ok(Stream::Events { usage })
 }
 
-fn truncate(fields: &Fields<'_>) -> Result<Option<Truncate>, RequestError> {
+fn padding(route: Route, fields: &Fields<'_>) -> Result<Padding, RequestError> {
+    if route.work() != WorkKind::Pool {
+        return Ok(Padding::None);
+    }
+    match fields.string(Field::Padding)?.as_deref() {
+        None | Some("do_not_pad") => Ok(Padding::None),
+        Some("max_length") => Ok(Padding::ToModel),
+        Some(other) => Err(lax::unreadable(
+            Field::Padding.name(),
+            "max_length or do_not_pad",
+            other,
+        )),
+    }
+}
+
+fn truncate(route: Route, fields: &Fields<'_>) -> Result<Option<Truncate>, RequestError> {
+    // The tokenizer's routes take a prompt of any length, whole.
+    if route.work() == WorkKind::Aside {
+        return Ok(None);
+    }
     let kept = fields.whole(
         Field::TruncatePromptTokens,
         -1..=i64::MAX,
@@ -345,14 +394,23 @@ fn truncate(fields: &Fields<'_>) -> Result<Option<Truncate>, RequestError> {
 }
 
 fn kv_transfer_params(fields: &Fields<'_>) -> Result<Option<KvTransfer>, RequestError> {
+    let none = KvTransfer {
+        prompt_token_ids: None,
+    };
+    // The engine merges these into the arguments a connector looks at.
+    if let Some(text) = fields.text(Field::VllmXargs)
+        && inner(Field::VllmXargs, text, &["kv_transfer_params"])?
+            .place(0)
+            .is_some()
+    {
+        return Ok(Some(none));
+    }
     let Some(text) = fields.text(Field::KvTransferParams) else {
         return Ok(None);
     };
     let params = inner(Field::KvTransferParams, text, &["prompt_token_ids"])?;
     let Some(ids) = params.value(0) else {
-        return Ok(Some(KvTransfer {
-            prompt_token_ids: None,
-        }));
+        return Ok(Some(none));
     };
     match prompt::count_ids(ids) {
         Some(count) if count > 0 => Ok(Some(KvTransfer {

@@ -99,13 +99,29 @@ struct Listed {
 }
 
 /// Every path that is served.
-const LISTED: [Listed; 6] = [
+const LISTED: [Listed; 17] = [
     same("/v1/chat/completions", Route::ChatCompletions),
     same("/v1/completions", Route::Completions),
+    same("/v1/responses", Route::Responses),
     same("/v1/messages", Route::Messages),
     same("/v1/messages/count_tokens", Route::CountTokens),
+    same("/v1/embeddings", Route::Embeddings),
+    same("/v1/score", Route::Score),
+    same("/score", Route::Score),
+    same("/v1/rerank", Route::Rerank),
+    same("/v2/rerank", Route::Rerank),
+    same("/rerank", Route::Rerank),
+    same("/classify", Route::Classify),
+    // Engines have no such path; clients that look for one under `/v1` do.
+    Listed {
+        sent: "/v1/classify",
+        route: Route::Classify,
+        path: "/classify",
+    },
+    same("/pooling", Route::Pooling),
+    same("/tokenize", Route::Tokenize),
+    same("/detokenize", Route::Detokenize),
     same("/v1/models", Route::Models),
-    same("/v1/responses", Route::Responses),
 ];
 
 /// A path that client and engine spell alike.
@@ -209,6 +225,19 @@ mod tests {
             let method = expected.allow().parse().unwrap();
             let found = route(&method, path);
             assert_eq!(found.map(|found| found.route), Ok(expected), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_engine_is_asked_by_the_path_that_was_sent_where_it_has_it() {
+        let asked = |path| route(&Method::POST, path).map(|found| found.path);
+        for (path, _) in Route::served() {
+            let expected = match path {
+                "/v1/classify" => "/classify",
+                "/v1/models" => continue,
+                path => path,
+            };
+            assert_eq!(asked(path), Ok(expected));
         }
     }
 

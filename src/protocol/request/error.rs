@@ -37,6 +37,9 @@ pub enum RequestError {
     /// A key every engine needs is missing.
     #[error("`{0}` is required")]
     Missing(&'static str),
+    /// Two keys that are readings of the same thing.
+    #[error("`{0}` and `{1}` must not both be given")]
+    Both(&'static str, &'static str),
     /// There is nothing to work on.
     #[error("`{0}` must not be empty")]
     Empty(&'static str),
@@ -71,6 +74,7 @@ impl RequestError {
             | Self::NotAnObject => Code::InvalidJson,
             Self::Duplicate(_)
             | Self::Missing(_)
+            | Self::Both(..)
             | Self::Empty(_)
             | Self::Unserved(_)
             | Self::Unreadable { .. }
@@ -83,6 +87,7 @@ impl RequestError {
         match *self {
             Self::Duplicate(param)
             | Self::Missing(param)
+            | Self::Both(param, _)
             | Self::Empty(param)
             | Self::Unserved(param)
             | Self::Unreadable { param, .. } => Some(param),
