@@ -291,7 +291,7 @@ impl ModelCounter {
     }
 
     /// What the media of a chat are charged.
-    pub(super) fn media_tokens(&self, chat: &ChatInput<'_>) -> u64 {
+    pub fn media_tokens(&self, chat: &ChatInput<'_>) -> u64 {
         self.media.charge(chat).tokens
     }
 

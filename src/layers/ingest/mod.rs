@@ -112,7 +112,7 @@ impl IngestLayer {
             record.model = Some(Arc::clone(pool.name()));
             record.samples = request.samples;
             record.stream = request.stream != crate::protocol::request::Stream::Once;
-            record.max_tokens = request.max_tokens;
+            record.max_tokens = request.max_tokens.filter(|tokens| *tokens > 0);
             record.class = classes(&request);
         });
         let letter = Letter {

@@ -9,8 +9,8 @@ use crate::core::backend::Capacity;
 use crate::core::units::Tokens;
 use crate::layers::error::{MeasureError, Whose};
 use crate::layers::pool::Pool;
-use crate::protocol::WorkKind;
 use crate::protocol::request::Truncate;
+use crate::protocol::{Route, WorkKind};
 use crate::tenants::TenantRef;
 
 /// The lowest limit that a prompt may pass.
@@ -27,16 +27,23 @@ pub(super) struct Bounds {
     pub(super) ceiling: Option<Ceiling>,
     /// What the engine shortens each prompt to, where it does.
     pub(super) shortened_to: Option<Tokens>,
+    /// The longest prompt any engine takes, where that is known.
+    pub(super) longest: Option<Tokens>,
+}
+
+/// Whether it depends on the model how texts become prompts.
+pub(super) fn has_two_readings(route: Route) -> bool {
+    matches!(route, Route::Score | Route::Rerank)
 }
 
 // === impl Bounds ===
 
 impl Bounds {
-    /// The bounds of a request to `pool` that holds KV as `work` says.
+    /// The bounds of a request to `pool` by `route`.
     pub(super) fn of(
         pool: &Pool,
         tenant: &TenantRef,
-        (work, truncate): (WorkKind, Option<Truncate>),
+        (route, truncate): (Route, Option<Truncate>),
     ) -> Self {
         let state = pool.gate().state();
         let longest = |length: fn(Capacity) -> Tokens| -> Option<Tokens> {
@@ -59,16 +66,22 @@ impl Bounds {
             .filter_map(|(limit, whose)| limit.map(|limit| Ceiling { limit, whose }))
             .min_by_key(|ceiling| ceiling.limit);
         let one = Tokens::new(1);
+        let longest = longest(|capacity| capacity.max_model_len);
+        // One that generates leaves room for an output token.
+        let longest = longest.map(|longest| match route.work() {
+            WorkKind::Generate => longest.saturating_sub(one).max(one),
+            WorkKind::Pool | WorkKind::Aside => longest,
+        });
         Self {
-            // Where nothing is held, nothing is too long.
-            ceiling: lowest.filter(|_| work != WorkKind::Aside),
+            // Where nothing is held, nothing is too long; where it depends on the
+            // model what makes a prompt, a part of it says nothing.
+            ceiling: lowest.filter(|_| route.work() != WorkKind::Aside && !has_two_readings(route)),
             shortened_to: match truncate {
                 None => None,
                 Some(Truncate::To(tokens)) => Some(Tokens::new(tokens).max(one)),
-                // The engine leaves room for one output token.
-                Some(Truncate::ToModel) => longest(|capacity| capacity.max_model_len)
-                    .map(|longest| longest.saturating_sub(one).max(one)),
+                Some(Truncate::ToModel) => longest,
             },
+            longest,
         }
     }
 

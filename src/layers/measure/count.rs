@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::core::reject::Reject;
 use crate::core::units::Tokens;
 use crate::protocol::request::{self, Chat, Prompt};
@@ -18,6 +20,7 @@ use crate::layers::error::{MeasureError, Refusal};
 use crate::layers::threads::{Errand, Threads};
 use crate::tenants::TenantRef;
 
+use super::pairs;
 use super::recheck::Sampler;
 
 /// Text up to this size is counted on the spot, in bytes: below a quarter of a
@@ -40,6 +43,10 @@ const EMBEDDING_BYTES: usize = 128;
 pub(super) struct Counted {
     /// Tokens of each prompt, at least 1 each; never empty.
     pub(super) prompts: Vec<Tokens>,
+    /// The prompts by another reading the engine may have; the larger is charged.
+    pub(super) apart: Option<Vec<Tokens>>,
+    /// Whether only the reading is not known, and each text was counted exactly.
+    pub(super) by_policy: bool,
     /// Whether they are the engine's own numbers.
     pub(super) precision: Precision,
     /// What an estimate can learn from once the engine has answered.
@@ -77,7 +84,7 @@ pub(super) async fn count(
     prompt: Prompt<'static>,
     terms: Terms<'_>,
 ) -> Result<Counted, Refusal> {
-    let text_bytes = with_input(&prompt, ModelCounter::cost_bytes);
+    let text_bytes = text_bytes(&prompt);
     let (enough, time_limit, tenant) = (terms.enough, terms.time_limit, terms.tenant.id.0);
     let picked = terms.sampler.picks(text_bytes);
     let count = move |abandoned: &AtomicBool| {
@@ -88,17 +95,11 @@ pub(super) async fn count(
             abandoned: Some(abandoned),
             tenant: Some(tenant),
         };
-        let counted = with_input(&prompt, |input| {
-            let mut counted = Counted::new(counter.count(input, &effort)?);
-            counted.overran = Instant::now() >= until;
-            counted.sample = counter.sample(input);
-            Ok(counted)
-        });
+        let mut counted = count_with(&counter, &prompt, &effort)?;
+        counted.overran = Instant::now() >= until;
         // One that is not counted again is freed here, off the async threads.
-        counted.map(|counted| Counted {
-            again: picked.then_some(prompt),
-            ..counted
-        })
+        counted.again = Some(prompt).filter(|prompt| picked && is_one_input(prompt));
+        Ok(counted)
     };
     let counted: Result<_, CountError> = if text_bytes < INLINE_BYTES {
         count(&AtomicBool::new(false))
@@ -110,6 +111,71 @@ pub(super) async fn count(
             .map_err(|_| waited_too_long(terms.patience))??
     };
     Ok(counted.map_err(unrenderable)?)
+}
+
+/// Counts `prompt` by `counter`, on the calling thread.
+pub(super) fn count_with(
+    counter: &ModelCounter,
+    prompt: &Prompt<'_>,
+    effort: &Effort<'_>,
+) -> Result<Counted, CountError> {
+    match prompt {
+        Prompt::Pairs(pairs) => pairs::count(counter, pairs, effort),
+        Prompt::Conversations {
+            shared,
+            conversations,
+        } => {
+            let mut all = Count {
+                prompts: Vec::with_capacity(conversations.len()),
+                precision: Precision::Exact,
+            };
+            for messages in conversations {
+                let input = PromptInput::Chat(one_of(shared, messages));
+                let one = counter.count(&input, effort)?;
+                all.prompts.extend(one.prompts);
+                all.precision = all.precision.and(one.precision);
+            }
+            Ok(Counted::new(all))
+        }
+        _ => with_input(prompt, |input| {
+            let mut counted = Counted::new(counter.count(input, effort)?);
+            counted.sample = counter.sample(input);
+            Ok(counted)
+        }),
+    }
+}
+
+/// Whether the counter is shown the prompt as a whole.
+fn is_one_input(prompt: &Prompt<'_>) -> bool {
+    !matches!(prompt, Prompt::Pairs(_) | Prompt::Conversations { .. })
+}
+
+/// One conversation of several that are rendered alike.
+fn one_of<'a>(shared: &'a Chat<'_>, messages: &'a Value) -> ChatInput<'a> {
+    ChatInput {
+        messages,
+        ..chat_input(shared)
+    }
+}
+
+/// Bytes of text that counting `prompt` tokenizes.
+fn text_bytes(prompt: &Prompt<'_>) -> usize {
+    match prompt {
+        Prompt::Pairs(pairs) => {
+            let pieces = pairs.queries.iter().chain(&pairs.documents);
+            let texts = pieces.map(|piece| &piece.text).chain(&pairs.extras);
+            texts.map(|text| text.len()).sum()
+        }
+        Prompt::Conversations {
+            shared,
+            conversations,
+        } => {
+            let input = |messages| PromptInput::Chat(one_of(shared, messages));
+            let bytes = |messages| ModelCounter::cost_bytes(&input(messages));
+            conversations.iter().map(bytes).sum()
+        }
+        _ => with_input(prompt, ModelCounter::cost_bytes),
+    }
 }
 
 /// The line for a thread is a wait like that for memory.
@@ -139,6 +205,8 @@ pub(super) fn embeddings(prompts: usize, body_bytes: usize) -> Counted {
     let each = Tokens::new(u64::try_from(body_bytes / EMBEDDING_BYTES + 1).unwrap_or(u64::MAX));
     Counted {
         prompts: vec![each; prompts.max(1)],
+        apart: None,
+        by_policy: false,
         precision: Precision::Estimated,
         sample: None,
         claim: None,
@@ -159,7 +227,10 @@ pub(super) fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<
             add_special_tokens: *add_special_tokens,
         }),
         Prompt::Ids(counts) => show(&PromptInput::Ids { counts }),
-        Prompt::Embeds { .. } => show(&PromptInput::Ids { counts: &[] }),
+        // Counted by other means.
+        Prompt::Embeds { .. } | Prompt::Pairs(_) | Prompt::Conversations { .. } => {
+            show(&PromptInput::Ids { counts: &[] })
+        }
     }
 }
 
@@ -189,6 +260,12 @@ fn origin(origin: request::Origin) -> Origin {
     }
 }
 
+fn total(prompts: &[Tokens]) -> Tokens {
+    prompts
+        .iter()
+        .fold(Tokens::ZERO, |sum, prompt| sum.saturating_add(*prompt))
+}
+
 // === impl Counted ===
 
 impl Counted {
@@ -201,6 +278,8 @@ impl Counted {
         }
         Self {
             prompts,
+            apart: None,
+            by_policy: false,
             precision: count.precision,
             sample: None,
             claim: None,
@@ -236,6 +315,9 @@ impl Counted {
     /// Shortens the prompts as the engine will. One that was counted until it was
     /// past that length is as long as it.
     pub(super) fn shorten(&mut self, limit: Tokens) {
+        for prompt in self.apart.iter_mut().flatten() {
+            *prompt = limit.min(*prompt);
+        }
         if self.longest() <= limit {
             return;
         }
@@ -244,18 +326,45 @@ impl Counted {
             *prompt = limit.min(*prompt);
         }
         if self.precision == Precision::AtLeast {
-            self.precision = match self.overran {
-                false => Precision::Exact,
-                true => Precision::Estimated,
+            self.precision = match (self.overran, &self.apart) {
+                (false, None) => Precision::Exact,
+                _ => Precision::Estimated,
             };
+        }
+    }
+
+    /// Fills the prompts up to `least` as the engine will.
+    pub(super) fn fill(&mut self, least: Tokens) {
+        self.claim = None;
+        for prompt in self
+            .prompts
+            .iter_mut()
+            .chain(self.apart.iter_mut().flatten())
+        {
+            *prompt = least.max(*prompt);
+        }
+    }
+
+    /// Settles for the larger of two readings.
+    pub(super) fn settle(&mut self) {
+        if let Some(apart) = self.apart.take()
+            && total(&apart) > total(&self.prompts)
+        {
+            self.prompts = apart;
+        }
+    }
+
+    /// Cuts each prompt to what an engine could take at all: where it is not
+    /// known how it reads the texts, whether one is too long is its to say.
+    pub(super) fn cut(&mut self, longest: Tokens) {
+        for prompt in &mut self.prompts {
+            *prompt = longest.min(*prompt);
         }
     }
 
     /// Tokens over all prompts.
     pub(super) fn total(&self) -> Tokens {
-        self.prompts
-            .iter()
-            .fold(Tokens::ZERO, |sum, prompt| sum.saturating_add(*prompt))
+        total(&self.prompts)
     }
 
     /// Tokens of the longest prompt.

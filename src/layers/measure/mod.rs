@@ -8,6 +8,7 @@ mod ceiling;
 mod count;
 mod engine;
 mod offline;
+mod pairs;
 mod recheck;
 
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Wo
 use crate::core::prefix::PrefixChain;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
-use crate::protocol::request::{Prompt, Stream};
+use crate::protocol::request::{Padding, Prompt, Stream};
 use crate::protocol::{Request, WorkKind};
 use crate::telemetry::Class;
 use crate::tenants;
@@ -36,7 +37,7 @@ use super::pool::CountingPlace;
 use super::steps::{Letter, Measured, Outline, Parsed};
 use super::threads::Threads;
 
-use ceiling::Bounds;
+use ceiling::{Bounds, has_two_readings};
 use count::{Counted, Terms};
 use engine::Ask;
 use recheck::Recheck;
@@ -94,7 +95,7 @@ impl<C: Connector> MeasureLayer<C> {
         let bounds = Bounds::of(
             &letter.pool,
             &letter.tenant,
-            (letter.route.work(), request.truncate),
+            (letter.route, request.truncate),
         );
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
         let media = has_media(&prompt);
@@ -110,6 +111,10 @@ impl<C: Connector> MeasureLayer<C> {
         if let Some(limit) = bounds.shortened_to {
             counted.shorten(limit);
         }
+        if let (Padding::ToModel, Some(longest)) = (request.padding, bounds.longest) {
+            counted.fill(longest);
+        }
+        counted.settle();
         note(&letter, &counted);
         self.warn_of_overrun(&letter, &counted);
         if let (Precision::AtLeast, Some(refusal)) =
@@ -117,8 +122,9 @@ impl<C: Connector> MeasureLayer<C> {
         {
             return Err(refusal.into());
         }
-        let refuses = letter.pool.counting().on_uncountable == OnUncountable::Refuse;
-        if refuses && counted.precision != Precision::Exact {
+        let refuses = letter.pool.counting().on_uncountable == OnUncountable::Refuse
+            && letter.route.work() != WorkKind::Aside;
+        if refuses && counted.precision != Precision::Exact && !counted.by_policy {
             return Err(MeasureError::TokenizerUnavailable.into());
         }
         let asked = request.max_tokens.map(Tokens::new);
@@ -126,6 +132,9 @@ impl<C: Connector> MeasureLayer<C> {
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
         let outline = outline(&request, &counted, asked);
+        if let (true, Some(longest)) = (has_two_readings(letter.route), bounds.longest) {
+            counted.cut(longest);
+        }
         let length = length(&letter, documents);
         let demand = demand(&letter, &request, counted, (output, length, deadline));
         Ok(Measured {
@@ -230,7 +239,10 @@ fn unseen(prompt: &Prompt<'_>, stored_history: Tokens) -> Option<Tokens> {
 }
 
 fn has_media(prompt: &Prompt<'_>) -> bool {
-    matches!(prompt, Prompt::Chat(chat) if chat.media)
+    match prompt {
+        Prompt::Chat(chat) | Prompt::Conversations { shared: chat, .. } => chat.media,
+        _ => false,
+    }
 }
 
 fn note(letter: &Letter, counted: &Counted) {

@@ -8,7 +8,7 @@ use crate::protocol::Request;
 use crate::protocol::request::{Prompt, Truncate};
 use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part};
 
-use super::count::{Counted, embeddings, with_input};
+use super::count::{count_with, embeddings, with_input};
 
 /// Counts the prompts of `request`, whose body was `body_bytes` long, as the
 /// gateway does where nothing is known of the engines. Blocks for long prompts.
@@ -22,14 +22,12 @@ pub fn count_offline(
 ) -> Result<Count, CountError> {
     let mut counted = match &request.prompt {
         Prompt::Embeds { prompts } => embeddings(*prompts, body_bytes),
-        prompt => {
-            let count = with_input(prompt, |input| counter.count(input, &Effort::default()));
-            Counted::new(count?)
-        }
+        prompt => count_with(counter, prompt, &Effort::default())?,
     };
     if let Some(Truncate::To(tokens)) = request.truncate {
         counted.shorten(Tokens::new(tokens.max(1)));
     }
+    counted.settle();
     Ok(Count {
         prompts: counted.prompts.iter().map(|prompt| prompt.get()).collect(),
         precision: counted.precision,

@@ -35,7 +35,10 @@ fn only_a_count_may_leave_the_bound_out() {
         RequestError::Missing("max_tokens")
     );
     let counted = parse(Route::CountTokens, body.as_bytes()).unwrap();
-    assert_eq!((counted.max_tokens, counted.stream), (Some(0), Stream::Once));
+    assert_eq!(
+        (counted.max_tokens, counted.stream),
+        (Some(0), Stream::Once)
+    );
 }
 
 #[test]
