@@ -40,7 +40,7 @@ async fn answers_are_the_same_as_over_http1() {
     let got = client.send(completion(2000, "")).await.unwrap();
     let got = reply(got).await;
     refused(&got, 400, "context_length_exceeded", "context_too_long");
-    let got = client.send(post("/tokenize", "{}")).await.unwrap();
+    let got = client.send(post("/sleep", "{}")).await.unwrap();
     refused(&reply(got).await, 404, "not_found", "unknown_route");
     assert_eq!(stand.settle().await["finished"], 1);
     fake.check();

@@ -19,6 +19,7 @@ mod odd;
 mod packed;
 mod refusals;
 mod room;
+mod routes;
 mod selfcheck;
 mod slow;
 mod streams;

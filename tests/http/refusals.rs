@@ -37,7 +37,7 @@ async fn a_path_off_the_list_is_not_found_whatever_an_engine_does_with_it() {
     let door = Door::new(|setup| setup).await;
     let paths = [
         "/",
-        "/tokenize",
+        "/tokenizer_info",
         "/metrics",
         "/health",
         "/sleep",

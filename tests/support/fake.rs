@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
+use tidegate::protocol::{Route, WorkKind};
 use tidegate::upstream::client::Connector;
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
@@ -220,6 +221,18 @@ impl Connector for InMemory {
     }
 }
 
+/// Whether a request is a client's, and not a question of the gateway's own.
+fn is_forwarded(head: &Head) -> bool {
+    let served = route_of(head).is_some_and(|route| route != Route::Models);
+    served && head.get("x-request-id").is_some()
+}
+
+fn route_of(head: &Head) -> Option<Route> {
+    let path = head.second_word();
+    let mut served = Route::served();
+    served.find_map(|(served, route)| (served == path).then_some(route))
+}
+
 // === impl Shared ===
 
 impl<I: Io> Shared<I> {
@@ -238,9 +251,7 @@ impl<I: Io> Shared<I> {
             let (body, Ending::Whole) = wire.body(&head).await else {
                 return;
             };
-            let generates = ["/v1/c", "/v1/messages", "/v1/responses"];
-            let path = head.second_word();
-            let is_ours = generates.iter().any(|begin| path.starts_with(begin));
+            let is_ours = is_forwarded(&head);
             let back = if is_ours {
                 let (back, returned) = oneshot::channel();
                 self.take(Call {
@@ -360,10 +371,11 @@ impl<I: Io> Call<I> {
     /// Charges it; more than the pool fails the test.
     fn hold(&mut self) {
         let spec = &self.shared.spec;
-        self.held = match self.head.second_word() {
-            // Nothing is computed for it.
-            "/v1/messages/count_tokens" => 0,
-            _ => spec.footprint(&self.json()),
+        // A form is no JSON, and what it holds is not for this engine to know.
+        let body = serde_json::from_slice(&self.body).unwrap_or_default();
+        self.held = match route_of(&self.head).map(Route::work) {
+            Some(WorkKind::Aside) => 0,
+            _ => spec.footprint(&body),
         };
         let mut facts = self.shared.lock();
         facts.held += self.held;

@@ -112,14 +112,14 @@ mod tests {
     use crate::config::Limits;
     use crate::layers::fixture::Fixture;
 
-    fn bounds(fixture: &Fixture, work: WorkKind, truncate: Option<Truncate>) -> Bounds {
-        Bounds::of(&fixture.pool, &fixture.tenant, (work, truncate))
+    fn bounds(fixture: &Fixture, route: Route, truncate: Option<Truncate>) -> Bounds {
+        Bounds::of(&fixture.pool, &fixture.tenant, (route, truncate))
     }
 
     #[test]
     fn the_lowest_limit_is_the_ceiling_and_says_whose_it_is() {
         let mut fixture = Fixture::new();
-        let of_fleet = bounds(&fixture, WorkKind::Generate, None);
+        let of_fleet = bounds(&fixture, Route::Completions, None);
         assert_eq!(of_fleet.enough(), Some(1024));
         assert_eq!(of_fleet.refusal(Tokens::new(1024)), None);
         let refused = |bounds: Bounds| match bounds.refusal(Tokens::new(2000)) {
@@ -132,18 +132,22 @@ mod tests {
             max_prompt: Some(Tokens::new(800)),
             ..Limits::default()
         });
-        let of_tenant = bounds(&fixture, WorkKind::Pool, None);
+        let of_tenant = bounds(&fixture, Route::Embeddings, None);
         assert_eq!(refused(of_tenant), (700, Whose::TenantContext));
-        assert_eq!(bounds(&fixture, WorkKind::Aside, None).enough(), None);
+        assert_eq!(bounds(&fixture, Route::Tokenize, None).enough(), None);
     }
 
     #[test]
     fn a_prompt_that_is_shortened_need_not_be_counted_further() {
         let fixture = Fixture::new();
-        let to = |tokens| bounds(&fixture, WorkKind::Generate, Some(Truncate::To(tokens)));
+        let to = |tokens| bounds(&fixture, Route::Completions, Some(Truncate::To(tokens)));
         assert_eq!(to(10).enough(), Some(10));
         assert_eq!(to(5000).enough(), Some(1024));
-        let to_model = bounds(&fixture, WorkKind::Generate, Some(Truncate::ToModel));
+        let to_model = bounds(&fixture, Route::Completions, Some(Truncate::ToModel));
         assert_eq!(to_model.shortened_to, Some(Tokens::new(1023)));
+        let pooled = bounds(&fixture, Route::Score, Some(Truncate::ToModel));
+        assert_eq!(pooled.shortened_to, Some(Tokens::new(1024)));
+        // What makes a prompt is not known: no text alone is too long.
+        assert_eq!(bounds(&fixture, Route::Score, None).ceiling, None);
     }
 }
