@@ -5,7 +5,7 @@
 //! the middle of a piece: tokenizers cannot be interrupted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Precision;
 use super::engine::Counted;
@@ -42,12 +42,13 @@ impl Effort<'_> {
         self.enough.is_some_and(|enough| tokens > enough)
     }
 
-    /// Whether the time is up, or nobody waits.
-    pub(super) fn is_spent(&self) -> bool {
+    /// Whether somebody waits and `work` would be over in time.
+    pub(super) fn has_time_for(&self, work: Duration) -> bool {
         // Relaxed: a flag that only saves work publishes nothing.
-        let abandoned = self
+        let is_abandoned = self
             .abandoned
             .is_some_and(|abandoned| abandoned.load(Ordering::Relaxed));
-        abandoned || self.until.is_some_and(|until| Instant::now() >= until)
+        let is_over = |until| Instant::now() + work > until;
+        !is_abandoned && !self.until.is_some_and(is_over)
     }
 }

@@ -12,9 +12,12 @@ impl Fast {
     /// # Errors
     /// What fastokens says about a file it does not read.
     pub(super) fn load(json: Value) -> Result<Self, String> {
-        Tokenizer::from_json(json)
-            .map(Self)
-            .map_err(|error| format!("fastokens: {error}"))
+        let mut tokenizer =
+            Tokenizer::from_json(json).map_err(|error| format!("fastokens: {error}"))?;
+        // A file may ask for either; the engine switches both off.
+        tokenizer.set_truncation(None);
+        tokenizer.set_padding(None);
+        Ok(Self(tokenizer))
     }
 
     /// # Errors
@@ -24,6 +27,11 @@ impl Fast {
         Tokenizer::from_tiktoken_ranks(&ranks.ranks, config)
             .map(Self)
             .map_err(|error| format!("fastokens: {error}"))
+    }
+
+    /// Tokens that the post-processor puts around a text.
+    pub(super) fn frame(&self) -> u64 {
+        u64::try_from(self.0.num_special_tokens_to_add()).unwrap_or(u64::MAX)
     }
 }
 

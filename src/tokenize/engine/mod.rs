@@ -1,44 +1,59 @@
 //! Text to token count: one small trait, three engines, one guard.
 //!
 //! Decides which engine counts a text and catches what an engine may do to the
-//! process. Never renders, never estimates. Invariant: no input makes
-//! [`Engines::count`] panic; a panic inside an engine is `None`.
+//! process. Never renders, never guesses: what it does not count it bounds.
+//! Invariant: no input makes [`Engines::count`] panic; a panic inside an engine is
+//! `None`.
 //!
 //! | text | engine | why |
 //! |---|---|---|
 //! | ordinary | fastokens | fastest, and equal to the reference on all code points |
-//! | 64 KiB and more | `tokenizers` | fastokens would spread it over a thread pool of its own |
-//! | a long run without a split point | `tokenizers` | best worst case: under 0.2 s per MB |
+//! | long, without a safe place to cut | `tokenizers` | fastokens would use a thread pool of its own |
+//! | a long run of one class | `tokenizers` | best worst case: under 0.2 s per MB |
 //! | any, where a count is checked | the reference | tiktoken-rs for ranks, else `tokenizers` |
 //!
 //! The pool of fastokens takes its size from `FASTOKENS_BPE_THREADS`, read once at
-//! its first count. Since only text that normalisation makes longer than 64 KiB
-//! still reaches it, its threads park; with the variable set to 1 in the
-//! service's environment they are never made.
+//! its first count. No text reaches it that is long enough to wake the pool, so its
+//! threads are never made.
 
 #[cfg(test)]
 mod agreement;
+mod bounds;
+mod cache;
+mod cuts;
+#[cfg(test)]
+mod exactness;
 mod fast;
+mod load;
+mod marks;
 mod ranks;
+mod stretches;
 mod tail;
+mod tally;
 mod tiktoken;
 mod unicode;
 
-use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::Value;
+use bounds::Bounds;
+use stretches::Stretches;
+use tally::Tally;
 
 use super::runs::has_run_over;
-use super::{AddedTokens, Effort, LoadError, Precision};
+use super::{AddedTokens, Effort, Precision};
 
 pub(super) use ranks::Ranks;
 
-/// Texts from this length on are kept from fastokens; below it, its encoder
-/// never leaves the calling thread.
-const POOL_BYTES: usize = 64 * 1024;
+/// Texts over this length are kept from fastokens: from 64 KiB of normalised text
+/// on its encoder leaves the calling thread, and the normalisers of the models it
+/// reads at most triple a text.
+const FAST_BYTES: usize = 64 * 1024 / 3;
+
+/// The time either engine takes for one byte of a hostile run, at most, on a slow
+/// core.
+const WORST_NANOS_PER_BYTE: u64 = 250;
 
 /// One tokenizer implementation with one vocabulary loaded.
 trait Engine: Send + Sync {
@@ -102,10 +117,18 @@ impl Counted {
     }
 
     fn exact(tokens: usize) -> Option<Self> {
-        Some(Self {
-            tokens: u64::try_from(tokens).ok()?,
+        u64::try_from(tokens).ok().map(Self::exactly)
+    }
+
+    const fn exactly(tokens: u64) -> Self {
+        Self {
+            tokens,
             precision: Precision::Exact,
-        })
+        }
+    }
+
+    fn is_exact(&self) -> bool {
+        self.precision == Precision::Exact
     }
 }
 
@@ -118,117 +141,38 @@ pub(super) struct Engines {
     tail: Option<Arc<dyn Engine>>,
     /// What the others are checked against, where that is not the tail.
     reference: Option<Arc<dyn Engine>>,
+    /// Whether the tail takes every added token for text when told to; it does so
+    /// only for those that are special.
+    tail_reads_ordinary: bool,
     max_run_bytes: usize,
+    bounds: Bounds,
+    /// How texts are parted; `None` where each has to be counted whole.
+    stretches: Option<Arc<Stretches>>,
 }
-
-/// The vocabularies of this binary that were asked for, each loaded once: they are
-/// never given back, as their bytes are part of the binary. The lock is held while
-/// one is loaded, so that two models do not load it twice.
-static BUILTIN: LazyLock<Mutex<HashMap<String, Engines>>> = LazyLock::new(Mutex::default);
 
 // === impl Engines ===
 
 impl Engines {
-    /// Loads the engines that read `json`, the parsed text of `path`.
+    /// Counts `text` with no more than `effort`; `None` if the engines fail or
+    /// panic on it.
     ///
-    /// Takes seconds for a large vocabulary. One of the two engines is enough.
-    ///
-    /// # Errors
-    /// [`LoadError::Tokenizer`] if neither reads the file.
-    pub(super) fn from_json(
-        path: &Path,
-        json: Value,
-        max_run_bytes: usize,
-    ) -> Result<Self, LoadError> {
-        let tail = guarded(|| tail::Tail::load(json.clone()));
-        let fast = guarded(|| fast::Fast::load(json));
-        let (first, tail): (Arc<dyn Engine>, Option<Arc<dyn Engine>>) = match (fast, tail) {
-            (Ok(fast), Ok(tail)) => (Arc::new(fast), Some(Arc::new(tail))),
-            (Ok(fast), Err(_)) => (Arc::new(fast), None),
-            (Err(_), Ok(tail)) => (Arc::new(tail), None),
-            (Err(fast), Err(tail)) => {
-                return Err(LoadError::Tokenizer {
-                    path: path.to_owned(),
-                    fast,
-                    tail,
-                });
-            }
-        };
-        Ok(Self {
-            first,
-            tail,
-            reference: None,
-            max_run_bytes,
-        })
-    }
-
-    /// Loads a vocabulary in tiktoken's form, with tiktoken-rs as its reference.
-    ///
-    /// Takes seconds for a large vocabulary. One engine is enough: a pattern or a
-    /// token the faster ones do not read leaves the reference to count.
-    ///
-    /// # Errors
-    /// [`LoadError::Ranks`] if not even the reference reads it.
-    pub(super) fn from_ranks(ranks: &Ranks, max_run_bytes: usize) -> Result<Self, LoadError> {
-        let reference = guarded(|| tiktoken::Tiktoken::from_ranks(ranks))
-            .map_err(|reason| LoadError::Ranks { reason })?;
-        Ok(Self::beside(Arc::new(reference), ranks, max_run_bytes))
-    }
-
-    /// Takes a vocabulary this binary carries; two of the same name share memory.
-    ///
-    /// # Errors
-    /// [`LoadError::Vocabulary`] if it carries none of that name.
-    pub(super) fn from_vocabulary(name: &str, max_run_bytes: usize) -> Result<Self, LoadError> {
-        let reference = tiktoken::Tiktoken::builtin(name)?;
-        // A poisoned lock only says that a load panicked; the map is whole.
-        let mut loaded = BUILTIN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(engines) = loaded.get(name) {
-            let mut engines = engines.clone();
-            engines.max_run_bytes = max_run_bytes;
-            return Ok(engines);
+    /// Past `effort.enough` the count is a lower bound, told without tokenizing
+    /// where the length alone shows it. When time is up, or nobody waits, what is
+    /// left is charged by an upper bound.
+    pub(super) fn count(
+        &self,
+        text: &str,
+        encoding: Encoding,
+        effort: &Effort<'_>,
+    ) -> Option<Counted> {
+        if let Some(least) = self.too_many(text, effort) {
+            return Some(least);
         }
-        let ranks = reference.ranks(name);
-        let engines = Self::beside(Arc::new(reference), &ranks, max_run_bytes);
-        loaded.insert(name.to_owned(), engines.clone());
-        Ok(engines)
-    }
-
-    fn beside(reference: Arc<dyn Engine>, ranks: &Ranks, max_run_bytes: usize) -> Self {
-        let fast = guarded(|| fast::Fast::from_ranks(ranks));
-        let tail = guarded(|| tail::Tail::load(ranks.tokenizer_json()?));
-        let tail: Option<Arc<dyn Engine>> = match tail {
-            Ok(tail) => Some(Arc::new(tail)),
-            Err(_) => Some(Arc::clone(&reference)),
-        };
-        let first: Arc<dyn Engine> = match fast {
-            Ok(fast) => Arc::new(fast),
-            Err(_) => Arc::clone(&reference),
-        };
-        Self {
-            first,
-            tail,
-            reference: Some(reference),
-            max_run_bytes,
-        }
-    }
-
-    /// Counts `text` with no more than `effort`; `None` if the engine fails or
-    /// panics on it.
-    pub(super) fn count(&self, text: &str, encoding: Encoding, _: &Effort<'_>) -> Option<Counted> {
-        match &self.tail {
-            Some(tail) if self.is_for_tail(text) => {
-                let counted = caught(tail.as_ref(), text, encoding)?;
-                let precision = match unicode::is_disputed(text) {
-                    true => Precision::Estimated,
-                    false => counted.precision,
-                };
-                Some(Counted {
-                    precision,
-                    ..counted
-                })
-            }
-            _ => caught(self.first.as_ref(), text, encoding),
+        let tally = Tally::new(effort, 0);
+        match &self.stretches {
+            Some(stretches) => stretches.count(self, text, encoding, tally),
+            None if tally.has_time_for(self.time(text)) => self.whole(text, encoding),
+            None => Some(tally.short_of(self.bounds.most(text))),
         }
     }
 
@@ -240,8 +184,55 @@ impl Engines {
         caught(engine.as_ref(), text, encoding)
     }
 
+    /// Tokens that `text` has at least, without tokenizing it: gigabytes a second.
+    pub(super) fn at_least(&self, text: &str) -> u64 {
+        self.bounds.least(text)
+    }
+
+    /// The lower bound, if it alone settles the request.
+    fn too_many(&self, text: &str, effort: &Effort<'_>) -> Option<Counted> {
+        // No bound passes what the bytes do not.
+        let bytes = u64::try_from(text.len()).ok()?;
+        if !effort.is_enough(bytes) {
+            return None;
+        }
+        let least = self.at_least(text);
+        effort.is_enough(least).then_some(Counted {
+            tokens: least,
+            precision: Precision::AtLeast,
+        })
+    }
+
+    /// The longest that [`Self::whole`] may take for `text`. Looked at once before a
+    /// long text, since no engine can be stopped.
+    fn time(&self, text: &str) -> Duration {
+        let bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        Duration::from_nanos(bytes.saturating_mul(WORST_NANOS_PER_BYTE))
+    }
+
+    /// Counts `text` in one go.
+    fn whole(&self, text: &str, encoding: Encoding) -> Option<Counted> {
+        let tail = self
+            .tail
+            .as_ref()
+            .filter(|_| encoding.added == AddedTokens::Recognised || self.tail_reads_ordinary)
+            .filter(|_| self.is_for_tail(text));
+        let Some(tail) = tail else {
+            return caught(self.first.as_ref(), text, encoding);
+        };
+        let counted = caught(tail.as_ref(), text, encoding)?;
+        let precision = match unicode::is_disputed(text) {
+            true => Precision::Estimated,
+            false => counted.precision,
+        };
+        Some(Counted {
+            precision,
+            ..counted
+        })
+    }
+
     fn is_for_tail(&self, text: &str) -> bool {
-        text.len() >= POOL_BYTES || has_run_over(text, self.max_run_bytes)
+        text.len() > FAST_BYTES || has_run_over(text, self.max_run_bytes)
     }
 }
 
@@ -249,12 +240,6 @@ impl Engines {
 /// vocabulary, and a poisoned one is an error on the next call.
 fn caught(engine: &dyn Engine, text: &str, encoding: Encoding) -> Option<Counted> {
     catch_unwind(AssertUnwindSafe(|| engine.count(text, encoding))).ok()?
-}
-
-/// Runs a loader so that a panic inside it is an error like any other.
-fn guarded<T>(load: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(load))
-        .unwrap_or_else(|_| Err("the reader panicked on this file".to_owned()))
 }
 
 #[cfg(test)]
@@ -275,7 +260,10 @@ mod tests {
             first: Arc::new(Panics),
             tail: None,
             reference: None,
+            tail_reads_ordinary: true,
             max_run_bytes: 4096,
+            bounds: Bounds::of_ranks(&Ranks::default(), false),
+            stretches: None,
         };
         let effort = Effort::default();
         for special in [AddSpecial::Bare, AddSpecial::Framed] {

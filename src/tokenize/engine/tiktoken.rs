@@ -1,11 +1,12 @@
 //! tiktoken-rs: the vocabularies inside this binary, and the reference for every
 //! vocabulary in tiktoken's form.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use fastokens::{CL100K_BASE_PATTERN, O200K_BASE_PATTERN};
 use tiktoken_rs::CoreBPE;
 
+use super::cuts::GPT2_PATTERN;
 use super::{AddedTokens, Counted, Encoding, Engine, Ranks};
 use crate::tokenize::runs::{has_run_over, pieces};
 use crate::tokenize::{LoadError, Precision};
@@ -21,9 +22,8 @@ const CUT: usize = 4096;
 /// Ids looked at beyond the last token found before a vocabulary is over.
 const LARGEST_GAP: u32 = 4096;
 
-/// The pattern of the oldest vocabularies, without possessive quantifiers.
-const GPT2_PATTERN: &str =
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// The last control token of gpt-oss.
+const HARMONY_END_OF_PROMPT: u32 = 200_018;
 
 /// The vocabularies this binary carries.
 const NAMES: [&str; 6] = [
@@ -99,14 +99,19 @@ impl Tiktoken {
                 _ => None,
             })
             .collect();
+        let special_ids: HashSet<u32> = special_tokens.iter().map(|(_, id)| *id).collect();
+        if name == "o200k_harmony" {
+            // gpt-oss knows none of the reserved tokens from there on, and this one.
+            special_tokens.retain(|(_, id)| *id < HARMONY_END_OF_PROMPT);
+            special_tokens.push(("<|endofprompt|>".to_owned(), HARMONY_END_OF_PROMPT));
+        }
         special_tokens.sort_unstable_by_key(|(_, id)| *id);
         let mut ranks = Vec::new();
         let (mut id, mut end) = (0, LARGEST_GAP);
         while id < end {
-            let is_special = special_tokens.iter().any(|(_, special)| *special == id);
             if let Ok(bytes) = core.decode_bytes(&[id]) {
                 end = id + LARGEST_GAP;
-                if !is_special {
+                if !special_ids.contains(&id) {
                     ranks.push((bytes, id));
                 }
             }
@@ -195,7 +200,7 @@ mod tests {
     fn the_ranks_read_back_are_all_of_them() {
         for (name, ranks, specials) in [
             ("cl100k_base", 100_256, 5),
-            ("o200k_harmony", 199_998, 1_090),
+            ("o200k_harmony", 199_998, 21),
             ("p50k_edit", 50_280, 4),
         ] {
             let read = Tiktoken::builtin(name).unwrap().ranks(name);
