@@ -5,28 +5,28 @@ use std::path::Path;
 use serde_json::Value;
 
 /// One prompt of the corpus.
-pub struct Entry {
-    pub class: String,
-    pub text: String,
+pub(crate) struct Entry {
+    pub(crate) class: String,
+    pub(crate) text: String,
 }
 
 /// Everything that is counted.
-pub struct Corpus {
-    pub entries: Vec<Entry>,
+pub(crate) struct Corpus {
+    pub(crate) entries: Vec<Entry>,
     /// Request bodies, the corpus's texts put where they are only numbered.
-    pub conversations: Vec<Value>,
+    pub(crate) conversations: Vec<Value>,
     /// The requests written out by hand, by name.
-    pub requests: Vec<(String, Value)>,
+    pub(crate) requests: Vec<(String, Value)>,
 }
 
 /// The counts of one family; `None` is a request that vLLM refuses.
-pub struct Counts {
-    pub completions: Vec<Option<u64>>,
-    pub bare: Vec<Option<u64>>,
-    pub chats: Vec<Option<u64>>,
-    pub conversations: Vec<Option<u64>>,
+pub(crate) struct Counts {
+    pub(crate) completions: Vec<Option<u64>>,
+    pub(crate) bare: Vec<Option<u64>>,
+    pub(crate) chats: Vec<Option<u64>>,
+    pub(crate) conversations: Vec<Option<u64>>,
     /// In the order of [`Corpus::requests`].
-    pub requests: Vec<Option<u64>>,
+    pub(crate) requests: Vec<Option<u64>>,
 }
 
 fn golden(name: &str) -> Value {
@@ -37,7 +37,7 @@ fn golden(name: &str) -> Value {
 // === impl Corpus ===
 
 impl Corpus {
-    pub fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let entries: Vec<Entry> = golden("corpus/corpus.json")
             .as_array()
             .unwrap()
@@ -91,7 +91,7 @@ fn spell_out(value: &mut Value, entries: &[Entry]) {
 // === impl Counts ===
 
 impl Counts {
-    pub fn read(family: &str, corpus: &Corpus) -> Self {
+    pub(crate) fn read(family: &str, corpus: &Corpus) -> Self {
         let counts = golden(&format!("corpus/counts/{family}.json"));
         let list = |form: &str| -> Vec<Option<u64>> {
             let list = counts[form].as_array().unwrap();

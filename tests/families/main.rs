@@ -12,6 +12,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 mod corpus;
+mod fuzz;
 mod models;
 
 use std::borrow::Cow;
@@ -140,6 +141,31 @@ fn chats_are_equal(family: &str, counter: &ModelCounter) -> usize {
     tally.settle(family, "chats")
 }
 
+/// Every text in the second engine, which takes over once a text has a run.
+fn second_engine_is_equal(family: &str) {
+    let mut spec = CounterSpec::new(Source::Directory(models::committed(family)));
+    spec.max_run_bytes = 1;
+    let counter = ModelCounter::load(spec).unwrap();
+    let (corpus, mut tally) = (corpus(), Tally::default());
+    let counts = Counts::read(family, corpus);
+    let mut disputed = 0;
+    for (at, entry) in corpus.entries.iter().enumerate() {
+        let counted = count_text(&counter, &entry.text, false);
+        if counted.precision == Precision::Estimated {
+            disputed += 1;
+            continue;
+        }
+        let name = format!("{at} ({})", entry.class);
+        tally.compare(&name, counts.bare[at], Ok(counted));
+    }
+    assert!(
+        disputed < 100,
+        "{family}: {disputed} texts with characters Unicode disputes"
+    );
+    let equal = tally.settle(family, "texts in the second engine");
+    assert_eq!(equal + disputed, corpus.entries.len());
+}
+
 #[test]
 fn qwen_2_5_counts_as_in_vllm() {
     let counter = directory(&models::committed("qwen2.5"));
@@ -159,6 +185,13 @@ fn deepseek_v3_counts_as_in_vllm() {
     let counter = directory(&models::committed("deepseek_v3"));
     texts_are_equal("deepseek_v3", &counter);
     assert_eq!(chats_are_equal("deepseek_v3", &counter), 2622 + 320 + 36);
+}
+
+#[test]
+fn the_second_engine_counts_the_corpus_alike() {
+    for family in ["qwen3", "deepseek_v3"] {
+        second_engine_is_equal(family);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn repository() -> &'static Path {
 }
 
 /// A directory that `tests/golden/families/fetch.py` wrote.
-pub fn fetched(family: &str) -> PathBuf {
+pub(crate) fn fetched(family: &str) -> PathBuf {
     let directory = repository().join("target/golden-models").join(family);
     assert!(
         directory.join("config.json").is_file(),
@@ -27,7 +27,7 @@ pub fn fetched(family: &str) -> PathBuf {
 }
 
 /// A committed family with its large files unpacked.
-pub fn committed(family: &str) -> PathBuf {
+pub(crate) fn committed(family: &str) -> PathBuf {
     let source = repository().join("tests/golden/families").join(family);
     // Tests may run at the same time, in threads or in processes.
     let name = format!("{family}-{}", std::process::id());
