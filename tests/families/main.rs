@@ -188,6 +188,12 @@ fn deepseek_v3_counts_as_in_vllm() {
 }
 
 #[test]
+fn gpt_oss_chats_count_as_in_vllm_without_a_file() {
+    let counter = load(Source::Tiktoken("o200k_harmony".into()));
+    assert_eq!(chats_are_equal("gpt_oss", &counter), 2622 + 312 + 35);
+}
+
+#[test]
 fn the_second_engine_counts_the_corpus_alike() {
     for family in ["qwen3", "deepseek_v3"] {
         second_engine_is_equal(family);
@@ -199,6 +205,7 @@ fn the_second_engine_counts_the_corpus_alike() {
 fn gpt_oss_counts_as_in_vllm() {
     let counter = directory(&models::fetched("gpt_oss"));
     texts_are_equal("gpt_oss", &counter);
+    assert_eq!(chats_are_equal("gpt_oss", &counter), 2622 + 312 + 35);
 }
 
 #[test]
