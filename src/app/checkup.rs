@@ -1,7 +1,7 @@
 //! Looks at a pool once it can serve and says what the operator should know.
 //!
-//! Decides nothing and changes nothing: a small pool, backends that disagree
-//! and a tokenizer that is not the engine's are told in the log, once.
+//! Decides nothing itself: a small pool and backends that disagree are told in the
+//! log, once, and a tokenizer that is not the engine's is found by comparing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,30 +9,35 @@ use std::time::Duration;
 use crate::core::backend::{BackendId, Capacity, CapacitySource, Tier};
 use crate::core::stats::BackendState;
 use crate::layers::pool::{CountingPlace, Pool};
-use crate::tokenize::{Effort, Precision, PromptInput};
-use crate::upstream::client::{Bounds, Client, Connector};
-use crate::upstream::tokenize::{Question, tokenize};
+use crate::telemetry::Metrics;
+use crate::upstream::client::{Client, Connector};
+
+use super::compare::Comparison;
 
 /// How often the pool is looked at until it can serve.
 const LOOK: Duration = Duration::from_secs(1);
-/// Bounds of the one question asked.
-const BOUNDS: Bounds = Bounds {
-    time: Duration::from_secs(10),
-    bytes: 64 * 1024,
-};
-/// A text on which tokenizers differ: cases, digits, accents, an emoji, code.
-const SAMPLE: &str = "Ünïcode & 12345 tokens: naïve façade — `let x = f(0x1F);`\n\t日本語 🦀 END";
-
 /// Waits until `pool` can serve and looks at it.
-pub(super) async fn look_at<C: Connector>(pool: Arc<Pool>, client: Client<C>) {
+pub(super) async fn look_at<C: Connector>(
+    pool: Arc<Pool>,
+    client: Client<C>,
+    metrics: Arc<Metrics>,
+) {
     while !pool.is_ready() {
         tokio::time::sleep(LOOK).await;
     }
-    for warning in weigh(&known(&pool)) {
+    let known = known(&pool);
+    for warning in weigh(&known) {
         tracing::warn!(model = %pool.name(), "{warning}");
     }
-    if pool.counting().place == CountingPlace::Here {
-        compare_counts(&pool, &client).await;
+    let seat = known.first().map(|backend| pool.seat(backend.id));
+    if let (Some(seat), CountingPlace::Here) = (seat, pool.counting().place) {
+        let comparison = Comparison {
+            pool: &pool,
+            seat: &seat,
+            client: &client,
+            metrics: &metrics,
+        };
+        comparison.run().await;
     }
 }
 
@@ -94,36 +99,6 @@ fn too_small(backend: &Known) -> Option<String> {
 fn differ(tier: Tier, what: &str, values: impl Iterator<Item = u64> + Clone) -> Option<String> {
     let (least, most) = (values.clone().min()?, values.max()?);
     (least != most).then(|| format!("{tier} backends differ in {what}: {least} to {most}"))
-}
-
-/// Asks one engine to count a text that we have counted.
-async fn compare_counts<C: Connector>(pool: &Pool, client: &Client<C>) {
-    let sample = PromptInput::Texts {
-        texts: &[SAMPLE.into()],
-        add_special_tokens: true,
-    };
-    let ours = pool.counter().count(&sample, &Effort::default());
-    let Some(seat) = known(pool).first().map(|backend| pool.seat(backend.id)) else {
-        return;
-    };
-    let question = Question::Text {
-        model: pool.name(),
-        prompt: SAMPLE,
-        add_special_tokens: Some(true),
-    };
-    let theirs = tokenize(client, seat.endpoint(), &question, BOUNDS).await;
-    if let (Ok(ours), Ok(theirs)) = (ours, theirs)
-        && ours.precision == Precision::Exact
-        && ours.total() != theirs.count
-    {
-        tracing::warn!(
-            model = %pool.name(),
-            backend = %seat.name(),
-            ours = ours.total(),
-            theirs = theirs.count,
-            "a text counts differently here and in the engine: the tokenizer is not the engine's"
-        );
-    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ impl Gateway {
             client: client.clone(),
             clock,
             hub: Arc::new(Hub::new(&config.hub)),
+            metrics: Arc::clone(telemetry.metrics()),
             tasks: JoinSet::new(),
         };
         let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));

@@ -8,6 +8,7 @@
 mod admin;
 mod ahead;
 mod checkup;
+mod compare;
 mod connection;
 mod counters;
 mod drain;
@@ -16,6 +17,7 @@ mod gateway;
 mod listen;
 mod loading;
 mod pools;
+mod probes;
 mod process;
 mod running;
 mod sniff;

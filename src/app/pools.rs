@@ -16,6 +16,7 @@ use crate::gate::{Clock, Gate};
 use crate::hub::Hub;
 use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
 use crate::layers::seat::Seat;
+use crate::telemetry::Metrics;
 use crate::upstream::client::{Client, Connector};
 use crate::upstream::probe::{Handle, Probe, Target};
 
@@ -28,6 +29,7 @@ pub(super) struct Works<C> {
     pub(super) client: Client<C>,
     pub(super) clock: Clock,
     pub(super) hub: Arc<Hub>,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) tasks: JoinSet<()>,
 }
 
@@ -73,8 +75,11 @@ impl<C: Connector> Works<C> {
             model.clone(),
             Arc::clone(&self.hub),
         ));
-        self.tasks
-            .spawn(checkup::look_at(Arc::clone(&pool), self.client.clone()));
+        self.tasks.spawn(checkup::look_at(
+            Arc::clone(&pool),
+            self.client.clone(),
+            Arc::clone(&self.metrics),
+        ));
         Ok(pool)
     }
 }

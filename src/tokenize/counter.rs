@@ -71,6 +71,15 @@ impl ModelCounter {
         self.renderer.as_ref().err().map(String::as_str)
     }
 
+    /// Whether an engine's `/tokenize` renders a conversation as its chat routes
+    /// do, so that the one can be asked about the other.
+    pub const fn renders_as_tokenize_route(&self) -> bool {
+        match &self.renderer {
+            Ok(renderer) => renderer.is_that_of_tokenize(),
+            Err(_) => false,
+        }
+    }
+
     /// Bytes of text that [`Self::count`] would tokenize: the measure of its cost,
     /// at 5 to 30 ns a byte with a model directory. Cheap: O(messages), plus spelling out tools.
     pub fn cost_bytes(input: &PromptInput<'_>) -> usize {

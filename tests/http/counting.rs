@@ -24,6 +24,7 @@ async fn gateway(template: &Path, change: impl FnOnce(Setup) -> Setup) -> (Stand
     let fake = Fake::start(FakeSpec {
         blocks: 512,
         max_model_len: 8192,
+        counts: None,
         ..FakeSpec::default()
     })
     .await;

@@ -85,6 +85,12 @@ impl Renderer {
         }
     }
 
+    /// Whether an engine's `/tokenize` renders chats so too: gpt-oss goes by its
+    /// template there.
+    pub(super) const fn is_that_of_tokenize(&self) -> bool {
+        !matches!(self, Self::Harmony)
+    }
+
     /// Whether an engine puts all system messages of `/v1/messages` in front:
     /// for every renderer but a template that takes them where they stand.
     pub(super) const fn merges_system(&self) -> bool {
