@@ -7,7 +7,15 @@
 //! Baseline: the direct way. We would act on more than 300 µs of added median
 //! latency, 300 µs of processor time per request or 15 µs per chunk.
 //!
+//! Then small chats are sent through the gateway while another tenant sends
+//! prompts of a megabyte without pause, each counted in full and refused, so that
+//! none reaches the engine. Quiet and crowded turns alternate. Baseline: the quiet
+//! turns. We would act on more than 2 ms of added p99.
+//!
 //! `cargo bench --bench end_to_end [-- ROUNDS]`
+
+#[path = "end_to_end/crowd.rs"]
+mod crowd;
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -21,10 +29,10 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tidegate::app;
-use tidegate::config::{AccessLog, Backend, Config, Model, TokenizerChoice};
+use tidegate::config::{AccessLog, Backend, Config, Model, Tenant, TokenizerChoice};
 use tidegate::core::units::Tokens;
 use tidegate::sim::engine::{EngineSpec, StepTime};
-use tidegate::sim_server::{SimServer, SimServerSpec};
+use tidegate::sim_server::{CHAT_TEMPLATE, SimServer, SimServerSpec};
 use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 
@@ -69,9 +77,13 @@ async fn engine() -> Outcome<()> {
 async fn gateway() -> Outcome<()> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut model = Model::new("m", vec![Backend::new(std::env::var(ENGINE)?.parse()?)]);
-    model.tokenizer = TokenizerChoice::Tiktoken("cl100k_base".into());
+    let template = std::env::temp_dir().join(format!("bench-{}.jinja", std::process::id()));
+    std::fs::write(&template, CHAT_TEMPLATE)?;
+    model.tokenizer = TokenizerChoice::Tiktoken("o200k_base".into());
+    model.chat_template_file = Some(template.clone());
     let mut config = Config {
         models: vec![model],
+        tenants: vec![Tenant::open(), crowd::tenant()],
         ..Config::default()
     };
     config.server.listen = any_port;
@@ -79,6 +91,7 @@ async fn gateway() -> Outcome<()> {
     config.log.access = AccessLog::File("/dev/null".into());
     let running = app::start(config).await?;
     running.ready().await;
+    std::fs::remove_file(&template)?;
     announce(running.addr()).await
 }
 
@@ -263,6 +276,7 @@ async fn measure(rounds: usize) -> Outcome<()> {
     let each = |way: &Way| way.wall.as_secs_f64() * 1e6 / (rounds * CHUNKS).max(1) as f64;
     compare("time per chunk of a stream", each(&direct), each(&through));
     per("chunk", gateway.processor_time()? - before, chunks);
+    crowd::measure(&gateway, rounds).await?;
     std::io::stdout().flush()?;
     Ok(())
 }
