@@ -61,10 +61,14 @@ struct Tally {
 /// Holds every golden of a file to the counter.
 fn tally(name: &str, counter: &ModelCounter) -> Tally {
     let goldens = goldens(name);
+    tally_of(&goldens["requests"], &goldens["expected"], counter)
+}
+
+fn tally_of(requests: &Value, expected: &Value, counter: &ModelCounter) -> Tally {
     let mut tally = Tally::default();
     let mut wrong = Vec::new();
-    for (name, expected) in goldens["expected"].as_object().unwrap() {
-        let body = &goldens["requests"][name];
+    for (name, expected) in expected.as_object().unwrap() {
+        let body = &requests[name];
         let counted = count(counter, body);
         let tokens = expected["tokens"].as_u64();
         let place = match (&counted, tokens) {
@@ -173,5 +177,61 @@ fn deepseek_v4_chats_count_as_in_vllm() {
             refused: 3,
             left_to_the_engine: 9
         }
+    );
+}
+
+/// The small tekken vocabulary as one of a version of Mistral's formats.
+fn tekken(version: &str, goldens: &Value) -> ModelCounter {
+    let text = std::fs::read_to_string(golden("tekken/tekken.json")).unwrap();
+    let mut tekken: Value = serde_json::from_str(&text).unwrap();
+    tekken["config"]["version"] = json!(version);
+    let specials = goldens["specials"].as_array().unwrap().iter().enumerate();
+    let specials = specials
+        .map(|(rank, text)| json!({"rank": rank, "token_str": text, "is_control": true}))
+        .collect();
+    tekken["special_tokens"] = Value::Array(specials);
+    if version == "v15" {
+        tekken["model_settings_builder"] = goldens["settings"].clone();
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("tekken-{version}"));
+    std::fs::create_dir_all(&directory).unwrap();
+    std::fs::write(directory.join("tekken.json"), tekken.to_string()).unwrap();
+    ModelCounter::load(CounterSpec::new(Source::Directory(directory))).unwrap()
+}
+
+#[test]
+fn mistral_chats_and_texts_count_as_in_vllm_in_every_format_of_tekken() {
+    let cases = goldens("mistral.json");
+    let tallies = ["v3", "v7", "v11", "v13", "v15"].map(|version| {
+        let counter = tekken(version, &cases);
+        assert_eq!(counter.template_problem(), None);
+        let text = [Cow::Borrowed("Hello, <s> wörld")];
+        for (add_special_tokens, tokens) in [(true, 0), (false, 1)] {
+            let input = PromptInput::Texts {
+                texts: &text,
+                add_special_tokens,
+            };
+            let counted = counter.count(&input, &Effort::default()).unwrap();
+            assert_eq!(counted.precision, Precision::Exact);
+            assert_eq!(cases["texts"][version][tokens], counted.total());
+        }
+        let goldens = goldens(&format!("mistral_{version}.json"));
+        let tally = tally_of(&cases["requests"], &goldens["expected"], &counter);
+        (
+            version,
+            tally.exact,
+            tally.estimated,
+            tally.refused + tally.left_to_the_engine,
+        )
+    });
+    assert_eq!(
+        tallies,
+        [
+            ("v3", 99, 2, 76),
+            ("v7", 106, 0, 71),
+            ("v11", 102, 0, 75),
+            ("v13", 119, 2, 56),
+            ("v15", 114, 1, 62),
+        ]
     );
 }

@@ -27,6 +27,8 @@ pub struct ModelCounter {
     media: MediaRules,
     calibration: Calibration,
     trust: Trust,
+    /// Tokens in front of a framed text that no post-processor adds.
+    bos: u64,
 }
 
 /// Counts one text, if it can.
@@ -49,6 +51,7 @@ impl ModelCounter {
             engines,
             renderer,
             media,
+            bos,
         } = load(spec)?;
         Ok(Self {
             engines,
@@ -57,6 +60,7 @@ impl ModelCounter {
             media,
             calibration: Calibration::default(),
             trust: Trust::default(),
+            bos,
         })
     }
 
@@ -130,6 +134,7 @@ impl ModelCounter {
             } => {
                 let special = AddSpecial::from_field(*add_special_tokens);
                 let encoding = Encoding::recognised(special);
+                let bos = if *add_special_tokens { self.bos } else { 0 };
                 let counted = texts
                     .iter()
                     .map(|text| self.count_text(text, encoding, (effort, by)));
@@ -138,7 +143,7 @@ impl ModelCounter {
                     precision: Precision::Exact,
                 };
                 for Counted { tokens, precision } in counted {
-                    count.prompts.push(tokens);
+                    count.prompts.push(tokens.saturating_add(bos));
                     count.precision = count.precision.and(precision);
                 }
                 Ok(count)

@@ -6,9 +6,10 @@
 use serde_json::Value;
 
 use super::render::Version;
+use super::tekken::Format;
 
 /// What turns a model's chats into tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// Its chat template.
     Template,
@@ -16,6 +17,8 @@ pub(super) enum Family {
     Harmony,
     /// An encoder of DeepSeek's.
     DeepSeek(Version),
+    /// A format of Mistral's, or why it is not known.
+    Mistral(Result<Format, String>),
     /// Code that is not described here; the architecture it belongs to.
     Unknown(&'static str),
 }

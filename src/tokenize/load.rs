@@ -10,9 +10,9 @@ use super::engine::Engines;
 use super::family::Family;
 use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::media::{Described, MediaRules};
-use super::render::{DeepSeek, Jinja, Renderer};
+use super::render::{DeepSeek, Jinja, Mistral, Renderer};
 use super::template::ModelTemplates;
-use super::{CounterSpec, LoadError, Source, added};
+use super::{CounterSpec, LoadError, Source, added, tekken};
 
 /// File names under which a vocabulary belongs to the model directory around it.
 const CANONICAL: [&str; 4] = [
@@ -30,6 +30,8 @@ pub(super) struct Loaded {
     pub(super) renderer: Result<Renderer, String>,
     /// What images, audio and video are charged.
     pub(super) media: MediaRules,
+    /// Tokens in front of a framed text that no post-processor adds.
+    pub(super) bos: u64,
 }
 
 /// Reads and compiles everything. Blocking; takes seconds for a large vocabulary.
@@ -78,13 +80,20 @@ fn from_files(
     files: ModelFiles,
     spec: CounterSpec,
 ) -> Result<Loaded, LoadError> {
-    let engines = match vocabulary {
-        Vocabulary::Json(path) => from_json(path, &files, spec.max_run_bytes)?,
-        Vocabulary::Ranks(path) | Vocabulary::Tekken(path) | Vocabulary::SentencePiece(path) => {
+    let (engines, family) = match vocabulary {
+        Vocabulary::Json(path) => {
+            let engines = from_json(path, &files, spec.max_run_bytes)?;
+            (engines, Family::of(&files.config))
+        }
+        Vocabulary::Tekken(path) => {
+            let tekken::Read { ranks, format } = tekken::read(path)?;
+            let engines = Engines::from_ranks(&ranks, spec.max_run_bytes)?;
+            (engines, Family::Mistral(format))
+        }
+        Vocabulary::Ranks(path) | Vocabulary::SentencePiece(path) => {
             return Err(LoadError::Unsupported { path: path.clone() });
         }
     };
-    let family = Family::of(&files.config);
     Ok(loaded(Some(engines), family, files, spec))
 }
 
@@ -111,6 +120,7 @@ fn loaded(
         processor: files.processor.clone(),
     };
     let media = MediaRules::new(described, spec.media);
+    let bos = u64::from(matches!(family, Family::Mistral(_)));
     let renderer = match family {
         Family::Template => {
             jinja(&media, files, spec).map(|jinja| Renderer::Jinja(Box::new(jinja)))
@@ -120,6 +130,7 @@ fn loaded(
             version,
             template_kwargs: spec.template_kwargs,
         })),
+        Family::Mistral(format) => format.map(|format| Renderer::Mistral(Mistral(format))),
         Family::Unknown(architecture) => Err(format!(
             "the engine renders chats of {architecture} by code that is not known here"
         )),
@@ -128,6 +139,7 @@ fn loaded(
         engines,
         renderer,
         media,
+        bos,
     }
 }
 

@@ -33,6 +33,7 @@ mod messages;
 mod parts;
 mod render;
 mod runs;
+mod tekken;
 mod template;
 #[cfg(test)]
 mod tests;

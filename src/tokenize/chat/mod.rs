@@ -14,6 +14,7 @@ pub(super) mod weigh;
 
 pub(super) use conversation::Conversation;
 pub(super) use turn::Turn;
+pub(super) use values::{python_loads, spelled};
 pub(super) use variables::{Defaults, arguments, variables};
 
 /// A request whose prompt cannot be foreseen here; the engine may refuse it.

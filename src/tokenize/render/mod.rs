@@ -7,6 +7,7 @@
 mod deepseek;
 mod harmony;
 mod jinja;
+mod mistral;
 mod pieces;
 
 use super::{ChatInput, CountError, Precision};
@@ -14,6 +15,7 @@ use super::{ChatInput, CountError, Precision};
 pub(super) use deepseek::{DeepSeek, Version};
 pub(super) use harmony::Harmony;
 pub(super) use jinja::Jinja;
+pub(super) use mistral::Mistral;
 use pieces::Pieces;
 
 /// What a control token spelled out in a text is to the engine.
@@ -68,6 +70,8 @@ pub(super) enum Renderer {
     Harmony,
     /// By an encoder of DeepSeek's.
     DeepSeek(DeepSeek),
+    /// By a format of Mistral's.
+    Mistral(Mistral),
 }
 
 // === impl Renderer ===
@@ -82,6 +86,7 @@ impl Renderer {
             Self::Jinja(jinja) => jinja.render(chat),
             Self::Harmony => Harmony::render(chat),
             Self::DeepSeek(deepseek) => deepseek.render(chat),
+            Self::Mistral(mistral) => Ok(mistral.render(chat)),
         }
     }
 
@@ -96,7 +101,7 @@ impl Renderer {
     pub(super) const fn merges_system(&self) -> bool {
         match self {
             Self::Jinja(jinja) => jinja.templates.merges_system(),
-            Self::Harmony | Self::DeepSeek(_) => true,
+            Self::Harmony | Self::DeepSeek(_) | Self::Mistral(_) => true,
         }
     }
 }
