@@ -20,6 +20,8 @@ pub struct Effort<'a> {
     pub until: Option<Instant>,
     /// Set once nobody waits any more; the number returned then means nothing.
     pub abandoned: Option<&'a AtomicBool>,
+    /// Set where the count was cut because time was up, or nobody waited.
+    pub cut: Option<&'a AtomicBool>,
     /// The index of the tenant whose own ratio an estimate goes by.
     pub tenant: Option<u32>,
 }
@@ -40,6 +42,14 @@ impl Effort<'_> {
     /// Whether `tokens` of a prompt settle it.
     pub(super) fn is_enough(&self, tokens: u64) -> bool {
         self.enough.is_some_and(|enough| tokens > enough)
+    }
+
+    /// Notes that the rest of a text is not counted for want of time.
+    pub(super) fn note_cut(&self) {
+        if let Some(cut) = self.cut {
+            // Relaxed: read by the thread that counted.
+            cut.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether somebody waits and `work` would be over in time.

@@ -12,6 +12,7 @@ mod connection;
 mod counting;
 mod crowd;
 mod drain;
+mod effort;
 mod http2;
 mod leaving;
 mod loss;

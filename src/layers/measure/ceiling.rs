@@ -56,10 +56,11 @@ impl Bounds {
             lengths.collect::<Option<Vec<_>>>()?.into_iter().max()
         };
         let limits = &tenant.tenant.limits;
+        // Of equal ones the first that a full check would find.
         let limits = [
-            (longest(|capacity| capacity.context_limit()), Whose::Fleet),
-            (limits.max_context, Whose::TenantContext),
             (limits.max_prompt, Whose::TenantPrompt),
+            (limits.max_context, Whose::TenantContext),
+            (longest(|capacity| capacity.context_limit()), Whose::Fleet),
         ];
         let lowest = limits
             .into_iter()

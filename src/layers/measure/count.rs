@@ -53,7 +53,7 @@ pub(super) struct Counted {
     pub(super) sample: Option<Sample>,
     /// Tokens of all prompts as counted exactly: what the engine must count too.
     pub(super) claim: Option<u64>,
-    /// Whether the time for it was up before it was done.
+    /// Whether time was up before it was done, and the rest is charged by a bound.
     pub(super) overran: bool,
     /// What was counted, where it is to be counted again.
     pub(super) again: Option<Prompt<'static>>,
@@ -88,15 +88,16 @@ pub(super) async fn count(
     let (enough, time_limit, tenant) = (terms.enough, terms.time_limit, terms.tenant.id.0);
     let picked = terms.sampler.picks(text_bytes);
     let count = move |abandoned: &AtomicBool| {
-        let until = Instant::now() + time_limit;
+        let cut = AtomicBool::new(false);
         let effort = Effort {
             enough,
-            until: Some(until),
+            until: Some(Instant::now() + time_limit),
             abandoned: Some(abandoned),
+            cut: Some(&cut),
             tenant: Some(tenant),
         };
         let mut counted = count_with(&counter, &prompt, &effort)?;
-        counted.overran = Instant::now() >= until;
+        counted.overran = cut.into_inner();
         // One that is not counted again is freed here, off the async threads.
         counted.again = Some(prompt).filter(|prompt| picked && is_one_input(prompt));
         Ok(counted)

@@ -203,7 +203,7 @@ impl<C: Connector> MeasureLayer<C> {
     }
 
     fn warn_of_overrun(&self, letter: &Letter, counted: &Counted) {
-        if !counted.overran || counted.precision != Precision::Estimated {
+        if !counted.overran {
             return;
         }
         let model = letter.pool.name();

@@ -183,18 +183,12 @@ impl Shared {
     fn work(&self) {
         let mut state = self.state();
         while !state.over {
-            let (errand, job) = match state.line.next() {
-                Some((errand, job)) => (Some(errand), job),
-                None => match state.aside.take() {
-                    Some(job) => (None, job),
-                    None => {
-                        state = self
-                            .news
-                            .wait(state)
-                            .unwrap_or_else(PoisonError::into_inner);
-                        continue;
-                    }
-                },
+            let Some((errand, job)) = state.next() else {
+                state = self
+                    .news
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
             };
             drop(state);
             let began = Instant::now();
@@ -205,6 +199,18 @@ impl Shared {
                 state.line.done(errand, began.elapsed());
             }
         }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The work to begin now, and whose it is; nobody's comes last.
+    fn next(&mut self) -> Option<(Option<Errand>, Job)> {
+        if let Some((errand, job)) = self.line.next() {
+            return Some((Some(errand), job));
+        }
+        Some((None, self.aside.take()?))
     }
 }
 

@@ -57,6 +57,7 @@ impl<'a> Tally<'a> {
             self.counted.precision = Precision::AtLeast;
             return self.counted;
         }
+        self.effort.note_cut();
         self.add(Counted {
             tokens: rest,
             precision: Precision::Estimated,
