@@ -19,6 +19,7 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
             Some("input")
         }
         Some(Route::Score | Route::Rerank) => Some("documents"),
+        Some(Route::Transcriptions | Route::Translations) => Some("file"),
         Some(Route::Detokenize) => Some("tokens"),
         _ => None,
     };
@@ -82,7 +83,7 @@ fn ingest(error: &IngestError) -> String {
         IngestError::Route(RouteError::MethodNotAllowed { allow }) => {
             format!("This route takes {allow} only.")
         }
-        IngestError::MediaType => "The content type must be application/json.".into(),
+        IngestError::MediaType { expected } => format!("The content type must be {expected}."),
         IngestError::Encoding => {
             format!("The content encoding must be one of {ACCEPTED_ENCODINGS}, or absent.")
         }

@@ -36,6 +36,10 @@ fn prompt(prompt: Prompt<'_>) -> Prompt<'static> {
             shared: Box::new(chat(*shared)),
             conversations,
         },
+        Prompt::Audio { seconds, prompt } => Prompt::Audio {
+            seconds,
+            prompt: Cow::Owned(prompt.into_owned()),
+        },
         Prompt::Pairs(pairs) => Prompt::Pairs(pairs.into_owned()),
         Prompt::Texts {
             texts,

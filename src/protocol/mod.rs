@@ -6,6 +6,7 @@
 //! edit names leave exactly as they came.
 
 mod aside;
+mod audio;
 mod chat;
 pub mod error;
 mod fields;
@@ -25,6 +26,7 @@ pub mod splice;
 pub mod sse;
 pub mod usage;
 
+pub use audio::parse_form;
 pub use error::{Code, ErrorBody};
 pub use request::{Request, RequestError, parse};
 pub use route::{Dialect, Matched, Route, RouteError, WorkKind, route};

@@ -86,6 +86,13 @@ pub enum Prompt<'a> {
         /// The messages of each: non-empty arrays of objects.
         conversations: Vec<Value>,
     },
+    /// Speech: how many tokens it is depends on the model, and on what it holds.
+    Audio {
+        /// Its length, at most, as far as its size tells.
+        seconds: u64,
+        /// Text that goes before it.
+        prompt: Cow<'a, str>,
+    },
     /// Queries and documents, in one prompt each pair or each apart.
     Pairs(Pairs<'a>),
     /// One text per prompt; never an empty list.

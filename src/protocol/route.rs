@@ -99,7 +99,7 @@ struct Listed {
 }
 
 /// Every path that is served.
-const LISTED: [Listed; 17] = [
+const LISTED: [Listed; 19] = [
     same("/v1/chat/completions", Route::ChatCompletions),
     same("/v1/completions", Route::Completions),
     same("/v1/responses", Route::Responses),
@@ -119,6 +119,8 @@ const LISTED: [Listed; 17] = [
         path: "/classify",
     },
     same("/pooling", Route::Pooling),
+    same("/v1/audio/transcriptions", Route::Transcriptions),
+    same("/v1/audio/translations", Route::Translations),
     same("/tokenize", Route::Tokenize),
     same("/detokenize", Route::Detokenize),
     same("/v1/models", Route::Models),
@@ -187,6 +189,19 @@ impl Route {
             Self::Detokenize => "detokenize",
             Self::Models => "models",
         }
+    }
+
+    /// The media type its bodies must have.
+    pub const fn media(self) -> &'static str {
+        match self {
+            Self::Transcriptions | Self::Translations => "multipart/form-data",
+            _ => "application/json",
+        }
+    }
+
+    /// Whether its bodies are forms: those are never edited.
+    pub const fn takes_form(self) -> bool {
+        matches!(self, Self::Transcriptions | Self::Translations)
     }
 
     /// Whose wire format it speaks.

@@ -217,6 +217,11 @@ fn apply(text: &[u8], patches: &[Patch]) -> Vec<u8> {
 // === impl TopLevel ===
 
 impl TopLevel {
+    /// Those of a body that is no object: nothing in it can be edited.
+    pub(super) fn none() -> Self {
+        Self::new(Key::ALL.map(|_| None), 0, 0)
+    }
+
     pub(super) fn new(
         places: [Option<Place>; Key::ALL.len()],
         open: usize,

@@ -22,6 +22,9 @@ pub enum RequestError {
         /// Offset of the escape.
         at: usize,
     },
+    /// Not a form, or one that could be read in two ways.
+    #[error("the body is not a form: {0}")]
+    Form(String),
     /// Arrays and objects within each other, too many levels.
     #[error("the body nests deeper than {limit} levels")]
     TooDeep {
@@ -73,6 +76,7 @@ impl RequestError {
             | Self::TooDeep { .. }
             | Self::NotAnObject => Code::InvalidJson,
             Self::Duplicate(_)
+            | Self::Form(_)
             | Self::Missing(_)
             | Self::Both(..)
             | Self::Empty(_)
