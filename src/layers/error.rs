@@ -64,9 +64,12 @@ pub enum IngestError {
     /// The route is not served.
     #[error(transparent)]
     Route(#[from] RouteError),
-    /// The body is not said to be JSON.
-    #[error("the content type is not application/json")]
-    MediaType,
+    /// The body is not said to be what the route takes.
+    #[error("the content type is not {expected}")]
+    MediaType {
+        /// What it takes.
+        expected: &'static str,
+    },
     /// The body is compressed in a way that is not taken, or more than once.
     #[error("the content encoding is not served")]
     Encoding,

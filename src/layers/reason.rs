@@ -183,7 +183,7 @@ impl IngestError {
         match self {
             Self::Route(RouteError::NotFound) => Reason::UnknownRoute,
             Self::Route(RouteError::MethodNotAllowed { .. }) => Reason::MethodNotAllowed,
-            Self::MediaType => Reason::UnsupportedMediaType,
+            Self::MediaType { .. } => Reason::UnsupportedMediaType,
             Self::Encoding => Reason::UnsupportedEncoding,
             Self::Expectation => Reason::ExpectationFailed,
             Self::HeadersTooLarge { .. } => Reason::HeadersTooLarge,

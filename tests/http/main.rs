@@ -8,6 +8,7 @@ mod support;
 
 mod answers;
 mod apis;
+mod audio;
 mod connection;
 mod counting;
 mod crowd;

@@ -23,12 +23,17 @@ const ORDERS: [&str; 2] = ["x-vllm-", "x-tidegate-"];
 /// The request for the backend of `grant`.
 pub(super) fn request(measured: &Measured, grant: &Grant) -> Request<Full<Bytes>> {
     let letter = &measured.letter;
-    let set = output_to_write(measured, grant);
+    // A form goes as it came.
+    let set = output_to_write(measured, grant).filter(|_| !letter.route.takes_form());
     if set.is_some() {
         letter.trail.note(|facts| facts.set_output = set);
     }
-    let edits = edits(measured, set);
-    let body = splice(&letter.body.bytes, &measured.outline.keys, &edits);
+    let body = if letter.route.takes_form() {
+        letter.body.bytes.clone()
+    } else {
+        let edits = edits(measured, set);
+        splice(&letter.body.bytes, &measured.outline.keys, &edits)
+    };
     let mut request = Request::new(Full::new(body));
     *request.method_mut() = letter.head.method.clone();
     *request.uri_mut() = Uri::from_static(letter.path);

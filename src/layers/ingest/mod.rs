@@ -19,7 +19,8 @@ use http::{Response, Uri};
 use tower::{Layer, Service};
 
 use crate::core::backend::ServedId;
-use crate::protocol::{Matched, Request, Route, parse, route};
+use crate::protocol::request::Prompt;
+use crate::protocol::{Matched, Request, Route, parse, parse_form, route};
 use crate::telemetry::Class;
 use crate::tenants::TenantRef;
 
@@ -99,10 +100,12 @@ impl IngestLayer {
         let Matched { route, path } = matched;
         let Keyed { traced, tenant } = keyed;
         let Traced { head, body, trail } = traced;
-        let coding = check_body_headers(&head.headers)?;
+        let coding = check_body_headers(&head.headers, route.media())?;
         let body = read::read(&head.headers, body, &self.budget, &self.limits).await?;
         let body = self.unpack(body, coding, &tenant).await?;
-        let request = self.understand(route, &body, &tenant).await?;
+        let request = self
+            .understand((route, &head.headers), &body, &tenant)
+            .await?;
         if request.kv_transfer_params.is_some() {
             return Err(IngestError::KvTransfer.into());
         }
@@ -148,12 +151,17 @@ impl IngestLayer {
 
     async fn understand(
         &self,
-        route: Route,
+        (route, headers): (Route, &HeaderMap),
         body: &Body,
         tenant: &TenantRef,
     ) -> Result<Request<'static>, Refusal> {
         let bytes = body.bytes.clone();
-        let read = move || parse(route, &bytes).map(owned);
+        let form = headers.get(CONTENT_TYPE).cloned();
+        let form = form.filter(|_| route.takes_form());
+        let read = move || match form {
+            Some(media) => parse_form(media.as_bytes(), &bytes),
+            None => parse(route, &bytes).map(owned),
+        };
         let read = if body.bytes.len() < INLINE_BYTES {
             read()
         } else {
@@ -194,24 +202,23 @@ fn header_bytes(uri: &Uri, headers: &HeaderMap) -> usize {
 }
 
 /// What the headers say of the body must be what we can read.
-fn check_body_headers(headers: &HeaderMap) -> Result<Coding, IngestError> {
-    let media = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let essence = media.and_then(|media| media.split(|byte| *byte == b';').next());
-    let is_json = essence.is_some_and(|essence| {
-        essence
-            .trim_ascii()
-            .eq_ignore_ascii_case(b"application/json")
-    });
-    if !is_json {
-        return Err(IngestError::MediaType);
+fn check_body_headers(headers: &HeaderMap, media: &'static str) -> Result<Coding, IngestError> {
+    let said = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let essence = said.and_then(|said| said.split(|byte| *byte == b';').next());
+    let is_right =
+        essence.is_some_and(|essence| essence.trim_ascii().eq_ignore_ascii_case(media.as_bytes()));
+    if !is_right {
+        return Err(IngestError::MediaType { expected: media });
     }
     Coding::of(headers)
 }
 
 /// What makes a request special, as far as its body says.
 fn classes(request: &Request<'_>) -> Vec<Class> {
-    let crate::protocol::request::Prompt::Chat(chat) = &request.prompt else {
-        return Vec::new();
+    let chat = match &request.prompt {
+        Prompt::Chat(chat) | Prompt::Conversations { shared: chat, .. } => chat,
+        Prompt::Audio { .. } => return vec![Class::Media],
+        _ => return Vec::new(),
     };
     let marks = [
         (chat.documents.is_some(), Class::Documents),

@@ -66,14 +66,19 @@ fn only_json_as_it_is_can_be_read() {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(name, HeaderValue::from_static(value));
-        check_body_headers(&headers)
+        check_body_headers(&headers, "application/json")
     };
     let json = "Application/JSON; charset=utf-8";
     assert_eq!(check("content-type", json), Ok(Coding::Identity));
-    let odd = Err(IngestError::MediaType);
+    let odd = Err(IngestError::MediaType {
+        expected: "application/json",
+    });
     assert_eq!(check("content-type", "text/plain"), odd);
     assert_eq!(check("content-type", "application/jsonl"), odd);
-    assert_eq!(check_body_headers(&HeaderMap::new()), odd);
+    assert_eq!(
+        check_body_headers(&HeaderMap::new(), "application/json"),
+        odd
+    );
     for (written, read) in [
         ("identity", Coding::Identity),
         ("gzip", Coding::Gzip),

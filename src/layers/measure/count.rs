@@ -229,9 +229,10 @@ pub(super) fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<
         }),
         Prompt::Ids(counts) => show(&PromptInput::Ids { counts }),
         // Counted by other means.
-        Prompt::Embeds { .. } | Prompt::Pairs(_) | Prompt::Conversations { .. } => {
-            show(&PromptInput::Ids { counts: &[] })
-        }
+        Prompt::Embeds { .. }
+        | Prompt::Audio { .. }
+        | Prompt::Pairs(_)
+        | Prompt::Conversations { .. } => show(&PromptInput::Ids { counts: &[] }),
     }
 }
 

@@ -4,6 +4,7 @@
 //! what is above a limit of its tenant. Never looks at what is free. Invariant:
 //! a [`Measured`] was counted, exactly or high.
 
+mod audio;
 mod ceiling;
 mod count;
 mod engine;
@@ -100,7 +101,16 @@ impl<C: Connector> MeasureLayer<C> {
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
         let media = has_media(&prompt);
         let unseen = unseen(&prompt, letter.pool.counting().stored_history);
+        let (prompt, seconds) = without_audio(prompt);
         let mut counted = self.count(&letter, prompt, bounds.enough()).await?;
+        let limits = &letter.tenant.tenant.limits;
+        let mut asked = request.max_tokens.map(Tokens::new);
+        if let Some(seconds) = seconds {
+            let output = audio::output(asked, limits.max_output);
+            asked = Some(output);
+            let window = bounds.longest.map(|longest| longest + Tokens::new(1));
+            counted = audio::charge((seconds, &counted), output, window);
+        }
         if media {
             // Rules for media are checked by their own tests, not by the text's.
             counted.claim = None;
@@ -127,8 +137,6 @@ impl<C: Connector> MeasureLayer<C> {
         if refuses && counted.precision != Precision::Exact && !counted.by_policy {
             return Err(MeasureError::TokenizerUnavailable.into());
         }
-        let asked = request.max_tokens.map(Tokens::new);
-        let limits = &letter.tenant.tenant.limits;
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
         let outline = outline(&request, &counted, asked);
@@ -236,6 +244,23 @@ fn unseen(prompt: &Prompt<'_>, stored_history: Tokens) -> Option<Tokens> {
         .into_iter()
         .flatten()
         .reduce(Tokens::saturating_add)
+}
+
+/// The text of a speech request, and the seconds of its audio.
+fn without_audio(prompt: Prompt<'static>) -> (Prompt<'static>, Option<u64>) {
+    match prompt {
+        Prompt::Audio { seconds, prompt } if prompt.is_empty() => {
+            (Prompt::Ids(vec![0]), Some(seconds))
+        }
+        Prompt::Audio { seconds, prompt } => {
+            let text = Prompt::Texts {
+                texts: vec![prompt],
+                add_special_tokens: false,
+            };
+            (text, Some(seconds))
+        }
+        prompt => (prompt, None),
+    }
 }
 
 fn has_media(prompt: &Prompt<'_>) -> bool {

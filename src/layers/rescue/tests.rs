@@ -58,7 +58,9 @@ fn ingest_errors() -> Vec<IngestError> {
     vec![
         IngestError::Route(RouteError::NotFound),
         IngestError::Route(RouteError::MethodNotAllowed { allow: "POST" }),
-        IngestError::MediaType,
+        IngestError::MediaType {
+            expected: "application/json",
+        },
         IngestError::Encoding,
         IngestError::Undecodable,
         IngestError::Expectation,
