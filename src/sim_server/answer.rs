@@ -11,11 +11,13 @@ pub(super) const FINGERPRINT: &str = "vllm-0.32.0-simulated";
 /// What all parts of one answer have in common.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
-    kind: Kind,
-    id: String,
-    created: u64,
-    model: String,
-    prompt_tokens: u64,
+    pub(super) kind: Kind,
+    pub(super) id: String,
+    pub(super) created: u64,
+    pub(super) model: String,
+    pub(super) prompt_tokens: u64,
+    /// Output bound of the first prompt.
+    pub(super) limit: u64,
 }
 
 /// What one choice has so far.
@@ -31,20 +33,34 @@ impl Frame {
     /// `suffix` makes the id where the request bears none.
     pub(super) fn new(order: &Order, suffix: u64, created: u64) -> Self {
         let prefix = match order.kind {
-            Kind::Chat => "chatcmpl",
+            Kind::Chat | Kind::Messages => "chatcmpl",
             Kind::Text => "cmpl",
+            Kind::Responses => {
+                // Its id is no business of the request's.
+                return Self::named(order, format!("resp_{suffix:016x}"), created);
+            }
         };
         let id = match &order.id {
             Some(id) => format!("{prefix}-{id}"),
             None => format!("{prefix}-{suffix:016x}"),
         };
+        Self::named(order, id, created)
+    }
+
+    fn named(order: &Order, id: String, created: u64) -> Self {
         Self {
             kind: order.kind,
             id,
             created,
             model: order.model.clone(),
             prompt_tokens: order.prompt_tokens(),
+            limit: order.limits.first().map_or(0, |limit| limit.get()),
         }
+    }
+
+    /// The words of the tokens from `first` to before `end`.
+    pub(super) fn words(&self, first: u64, end: u64) -> String {
+        (first..end).map(word).collect()
     }
 
     pub(super) const fn kind(&self) -> Kind {
@@ -53,6 +69,11 @@ impl Frame {
 
     /// The whole answer at once.
     pub(super) fn whole(&self, choices: &[Choice]) -> Value {
+        match (self.kind, choices) {
+            (Kind::Responses, [choice]) => return self.response(Some(choice)),
+            (Kind::Messages, [choice]) => return self.message(choice),
+            _ => {}
+        }
         let generated = choices.iter().map(|choice| choice.tokens).sum::<u64>();
         let usage = json!({
             "prompt_tokens": self.prompt_tokens,
@@ -67,7 +88,7 @@ impl Frame {
             .map(|(index, choice)| self.choice(index, choice))
             .collect();
         match self.kind {
-            Kind::Chat => json!({
+            Kind::Chat | Kind::Responses | Kind::Messages => json!({
                 "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
                 "choices": choices, "service_tier": null, "system_fingerprint": FINGERPRINT, "usage": usage,
                 "prompt_logprobs": null, "prompt_token_ids": null, "prompt_text": null,
@@ -82,10 +103,10 @@ impl Frame {
     }
 
     fn choice(&self, index: usize, choice: &Choice) -> Value {
-        let text: String = (0..choice.tokens).map(word).collect();
+        let text = self.words(0, choice.tokens);
         let finish = choice.finish.map(Finish::name);
         match self.kind {
-            Kind::Chat => json!({
+            Kind::Chat | Kind::Responses | Kind::Messages => json!({
                 "index": index,
                 "message": {
                     "role": "assistant", "content": text, "refusal": null, "annotations": null, "audio": null,
@@ -117,20 +138,20 @@ impl Frame {
 
     /// An event with the tokens a choice got since `before`.
     pub(super) fn delta(&self, index: usize, before: u64, choice: &Choice) -> Value {
-        let text: String = (before..choice.tokens).map(word).collect();
+        let text = self.words(before, choice.tokens);
         let finish = choice.finish.map(Finish::name);
         let choice = match (self.kind, finish) {
-            (Kind::Chat, None) => json!({
-                "index": index, "delta": {"content": text}, "logprobs": null, "finish_reason": null,
-                "token_ids": null,
-            }),
-            (Kind::Chat, Some(finish)) => json!({
-                "index": index, "delta": {"content": text}, "logprobs": null, "finish_reason": finish,
-                "stop_reason": null, "token_ids": null,
-            }),
             (Kind::Text, finish) => json!({
                 "index": index, "text": text, "logprobs": null, "finish_reason": finish, "stop_reason": null,
                 "prompt_token_ids": null, "token_ids": null,
+            }),
+            (_, None) => json!({
+                "index": index, "delta": {"content": text}, "logprobs": null, "finish_reason": null,
+                "token_ids": null,
+            }),
+            (_, Some(finish)) => json!({
+                "index": index, "delta": {"content": text}, "logprobs": null, "finish_reason": finish,
+                "stop_reason": null, "token_ids": null,
             }),
         };
         self.event(&choice)
@@ -161,8 +182,8 @@ impl Frame {
 
     fn event(&self, choice: &Value) -> Value {
         let object = match self.kind {
-            Kind::Chat => "chat.completion.chunk",
             Kind::Text => "text_completion",
+            _ => "chat.completion.chunk",
         };
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model, "choices": [choice],

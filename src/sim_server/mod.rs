@@ -8,11 +8,13 @@
 //! gone holds no KV block.
 
 mod answer;
+mod apis;
 mod clock;
 mod connection;
 mod door;
 mod job;
 mod meters;
+mod named;
 mod page;
 mod prompt;
 mod read;

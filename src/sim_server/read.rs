@@ -21,11 +21,13 @@ pub(super) struct Served<'a> {
     pub(super) context: Tokens,
 }
 
-/// Which of the two generation routes.
+/// Which of the generation routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Chat,
     Text,
+    Responses,
+    Messages,
 }
 
 /// A request that the engine may be asked.
@@ -107,6 +109,15 @@ pub(super) fn model(body: &Map<String, Value>, models: &[String]) -> Result<Stri
     }
 }
 
+// === impl Kind ===
+
+impl Kind {
+    /// Whether its streams are events with names.
+    pub(super) const fn names_events(self) -> bool {
+        matches!(self, Self::Responses | Self::Messages)
+    }
+}
+
 // === impl Order ===
 
 impl Order {
@@ -152,8 +163,8 @@ impl Order {
             ));
         };
         let prompts = match kind {
-            Kind::Chat => vec![chat(body, &model)?],
             Kind::Text => texts(body)?,
+            _ => vec![chat(body, &model)?],
         };
         let limits = prompts
             .iter()
@@ -216,17 +227,17 @@ impl OutputLength {
 }
 
 /// The output bound a request names: its key and value.
-struct Asked {
-    key: &'static str,
-    value: Option<i64>,
-    kind: Kind,
+pub(super) struct Asked {
+    pub(super) key: &'static str,
+    pub(super) value: Option<i64>,
+    pub(super) kind: Kind,
 }
 
 fn asked(kind: Kind, body: &Map<String, Value>) -> Result<Asked, Refused> {
     let plain = integer(body, "max_tokens")?;
     let newer = match kind {
         Kind::Chat => integer(body, "max_completion_tokens")?,
-        Kind::Text => None,
+        _ => None,
     };
     let (key, value) = match newer {
         Some(_) => ("max_completion_tokens", newer),
@@ -236,7 +247,7 @@ fn asked(kind: Kind, body: &Map<String, Value>) -> Result<Asked, Refused> {
 }
 
 /// How many tokens a sequence may have: what was asked, cut to the rest of the context.
-fn limit(context: Tokens, prompt: &Prompt, asked: &Asked) -> Result<Tokens, Refused> {
+pub(super) fn limit(context: Tokens, prompt: &Prompt, asked: &Asked) -> Result<Tokens, Refused> {
     let tokens = prompt.tokens();
     if tokens > context {
         let size = match prompt.origin {
@@ -248,7 +259,7 @@ fn limit(context: Tokens, prompt: &Prompt, asked: &Asked) -> Result<Tokens, Refu
     let value = match (asked.value, asked.kind) {
         (Some(value), _) => Some(value),
         (None, Kind::Text) => Some(COMPLETION_TOKENS),
-        (None, Kind::Chat) => None,
+        (None, _) => None,
     };
     let room = context - tokens;
     let limit = match value {
@@ -362,7 +373,7 @@ fn delivery(body: &Map<String, Value>) -> Result<Delivery, Refused> {
 }
 
 /// The header wins over the body, as in vLLM.
-fn request_id(headers: &HeaderMap, body: &Map<String, Value>) -> Option<String> {
+pub(super) fn request_id(headers: &HeaderMap, body: &Map<String, Value>) -> Option<String> {
     headers
         .get("x-request-id")
         .and_then(|value| value.to_str().ok())
@@ -371,7 +382,7 @@ fn request_id(headers: &HeaderMap, body: &Map<String, Value>) -> Option<String> 
 }
 
 /// How long the sequences really are: `vllm_xargs.sim_output_tokens`.
-fn output_hint(body: &Map<String, Value>) -> Option<Tokens> {
+pub(super) fn output_hint(body: &Map<String, Value>) -> Option<Tokens> {
     let tokens = body.get("vllm_xargs")?.get("sim_output_tokens")?.as_u64()?;
     Some(Tokens::new(tokens.max(1)))
 }

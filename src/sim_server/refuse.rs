@@ -12,7 +12,8 @@ pub(super) struct Refused {
     pub(super) body: Value,
 }
 
-const DEAD: &str = "EngineCore encountered an issue. See stack trace (above) for the root cause.";
+pub(super) const DEAD: &str =
+    "EngineCore encountered an issue. See stack trace (above) for the root cause.";
 
 // === impl Refused ===
 
@@ -122,6 +123,18 @@ impl Refused {
         format!(
             "data: {{\"error\": {{\"message\": \"{DEAD}\", \"type\": \"InternalServerError\", \"param\": null, \"code\": 500}}}}\n\n"
         )
+    }
+
+    /// As `/v1/messages` tells it: errors of the engine have Anthropic's shape,
+    /// those of the body's reader do not.
+    #[must_use]
+    pub(super) fn to_messages(mut self) -> Self {
+        let error = &self.body["error"];
+        if error.is_object() && error["type"] != "Bad Request" {
+            let error = json!({"type": error["type"], "message": error["message"]});
+            self.body = json!({"type": "error", "error": error});
+        }
+        self
     }
 
     pub(super) fn unauthorized() -> Self {

@@ -11,11 +11,12 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 
 use super::answer::{Choice, Frame};
+use super::apis;
 use super::job::{JobHandle, Progress};
 use super::page;
 use super::prompt::{Opening, Prompt};
 use super::read::{self, Delivery, Kind, Order, Served};
-use super::refuse::Refused;
+use super::refuse::{PromptSize, Refused};
 use super::state::{Mode, Refusal, Shared};
 use super::stream::{Answer, EventStream};
 use super::{Seen, SimServerSpec};
@@ -53,7 +54,12 @@ async fn route(
     let path = head.uri.path();
     authorize(&shared.spec, head)?;
     let expected = match path {
-        "/v1/chat/completions" | "/v1/completions" | "/tokenize" => Method::POST,
+        "/v1/chat/completions"
+        | "/v1/completions"
+        | "/v1/responses"
+        | "/v1/messages"
+        | "/v1/messages/count_tokens"
+        | "/tokenize" => Method::POST,
         "/v1/models" | "/health" | "/ping" | "/metrics" | "/version" | "/load" => Method::GET,
         _ => return Err(Refused::detail(StatusCode::NOT_FOUND, "Not Found")),
     };
@@ -69,6 +75,11 @@ async fn route(
     match path {
         "/v1/chat/completions" => generate(shared, Kind::Chat, head, body).await,
         "/v1/completions" => generate(shared, Kind::Text, head, body).await,
+        "/v1/responses" => generate(shared, Kind::Responses, head, body).await,
+        "/v1/messages" => generate(shared, Kind::Messages, head, body)
+            .await
+            .map_err(Refused::to_messages),
+        "/v1/messages/count_tokens" => count(shared, head, body).map_err(Refused::to_messages),
         "/tokenize" => tokenize(shared, head, body),
         "/v1/models" => Ok(models(shared)),
         "/metrics" => Ok(metrics(shared)),
@@ -103,7 +114,15 @@ async fn generate(
         models: &shared.spec.models,
         context: now_serving.context,
     };
-    let order = Order::read(kind, served, &head.headers, &fields)?;
+    let order = if kind.names_events() {
+        let body = apis::Body {
+            bytes: body,
+            fields: &fields,
+        };
+        apis::order(kind, served, &head.headers, body)?
+    } else {
+        Order::read(kind, served, &head.headers, &fields)?
+    };
     let random = now_serving.random.fork(1);
     let requests = order.requests(now_serving.block_size, shared.spec.output, random);
     let suffix = now_serving.random.fork(0).next_u64();
@@ -167,6 +186,28 @@ async fn once(job: &JobHandle, frame: &Frame, choices: usize) -> Result<Response
             Progress::Done => return Ok(json_answer(StatusCode::OK, &frame.whole(&choices))),
         }
     }
+}
+
+fn count(shared: &Shared, head: &Parts, body: &Bytes) -> Result<Response<Answer>, Refused> {
+    let fields = read::object(&head.headers, body)?;
+    let body = apis::Body {
+        bytes: body,
+        fields: &fields,
+    };
+    let tokens = apis::counted(body, &shared.spec.models)?.tokens();
+    let context = serving(shared).context;
+    if tokens > context {
+        return Err(Refused::prompt_too_long(
+            context,
+            PromptSize::AtLeast(context + Tokens::new(1)),
+        ));
+    }
+    let count = tokens.get();
+    let answer = json!({
+        "input_tokens": count,
+        "context_management": {"original_input_tokens": count},
+    });
+    Ok(json_answer(StatusCode::OK, &answer))
 }
 
 fn tokenize(shared: &Shared, head: &Parts, body: &Bytes) -> Result<Response<Answer>, Refused> {

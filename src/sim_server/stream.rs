@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Choice, FINGERPRINT, Frame};
 use super::job::{Delta, JobHandle, Progress};
+use super::named::Narrator;
 use super::read::{Kind, UsageEvents};
 use super::refuse::Refused;
 
@@ -31,6 +32,8 @@ pub(super) struct EventStream {
     usage: UsageEvents,
     choices: Vec<Choice>,
     opened: Opened,
+    /// Writes the events of the APIs that name them.
+    narrator: Narrator,
 }
 
 /// Whether the opening events are sent.
@@ -91,6 +94,7 @@ impl EventStream {
             usage,
             choices: vec![Choice::default(); choices],
             opened: Opened::NotYet,
+            narrator: Narrator::default(),
         }
     }
 
@@ -107,6 +111,10 @@ impl EventStream {
                 if self.choices.iter().all(|choice| choice.finish.is_some()) {
                     self.end(&mut text);
                 }
+            }
+            Progress::Dead if self.frame.kind().names_events() => {
+                self.narrator.fail(&mut text);
+                self.job = None;
             }
             Progress::Dead => {
                 text.push_str(&Refused::dead_event());
@@ -127,6 +135,10 @@ impl EventStream {
         choice.tokens += delta.tokens;
         choice.finish = delta.finish;
         let choice = *choice;
+        if self.frame.kind().names_events() {
+            self.narrator.delta(&self.frame, (before, &choice), text);
+            return;
+        }
         let mut event = self.frame.delta(delta.choice, before, &choice);
         if let Some(usage) = self.running_usage() {
             event["usage"] = usage;
@@ -139,7 +151,11 @@ impl EventStream {
     }
 
     /// A chat begins with one event per choice that bears its role.
-    fn open(&self, text: &mut String) {
+    fn open(&mut self, text: &mut String) {
+        if self.frame.kind().names_events() {
+            self.narrator.open(&self.frame, text);
+            return;
+        }
         if self.frame.kind() == Kind::Text {
             return;
         }
@@ -154,6 +170,11 @@ impl EventStream {
     }
 
     fn end(&mut self, text: &mut String) {
+        if self.frame.kind().names_events() {
+            self.narrator.close(&self.frame, &self.choices[0], text);
+            self.job = None;
+            return;
+        }
         if self.usage != UsageEvents::None {
             push(text, &self.frame.usage_event(self.generated()));
         }

@@ -1,5 +1,6 @@
 //! The server over real sockets, against the captures of a real one.
 
+mod apis;
 mod client;
 mod faults;
 mod generation;

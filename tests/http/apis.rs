@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use crate::support::client::{Ask, Client};
+use crate::support::engine::Engine;
 use crate::support::fake::{Fake, FakeSpec};
 use crate::support::setup::Setup;
 use crate::support::stand::Stand;
@@ -361,4 +362,40 @@ async fn history_that_only_the_engine_has_is_charged_and_said_to_be_estimated() 
     );
     stand.settle().await;
     fake.check();
+}
+
+#[tokio::test]
+async fn what_is_counted_is_what_a_simulated_engine_bills() {
+    let engine = Engine::start(64, 1024);
+    let stand = Stand::start(&Setup::tiny(&[engine.named("a")])).await;
+    let model = "\"model\":\"tiny\"";
+    let system = r#""system":[{"type":"text","text":"Be brief."}]"#;
+    let said = r#""messages":[{"role":"user","content":"Name a town."}]"#;
+    let items = r#""instructions":"Be brief.","input":[{"role":"user","content":[{"type":"input_text","text":"Name a town."}]}]"#;
+    let count = Ask::post(
+        "/v1/messages/count_tokens",
+        format!("{{{model},{system},{said}}}"),
+    );
+    let counted = stand.ask(&count).await.json()["input_tokens"].to_string();
+    for ask in [
+        Ask::post(
+            MESSAGES.path,
+            format!("{{{model},{system},{said},\"max_tokens\":5}}"),
+        ),
+        Ask::post(
+            RESPONSES.path,
+            format!("{{{model},{items},\"max_output_tokens\":5}}"),
+        ),
+    ] {
+        let reply = stand.ask(&ask).await;
+        let usage = &reply.json()["usage"];
+        assert_eq!(usage["input_tokens"].to_string(), counted);
+        let header = format!("{counted};exact");
+        assert_eq!(
+            reply.header("x-tidegate-prompt-tokens"),
+            Some(header.as_str())
+        );
+    }
+    assert_eq!(stand.settle().await["finished"], 3);
+    engine.check().await;
 }
