@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tidegate::protocol::request::{self, Chat, Prompt, Request, Stream, Truncate};
 use tidegate::protocol::{RequestError, Route, parse};
 use tidegate::tokenize::{
-    ChatInput, CounterSpec, Effort, ModelCounter, Origin, Precision, PromptInput, Source,
+    ChatInput, CounterSpec, Effort, ModelCounter, Origin, Precision, PromptInput, ResponsesInput,
+    Source,
 };
 
 fn golden(name: &str) -> PathBuf {
@@ -58,6 +59,10 @@ fn input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
         add_generation_prompt: chat.add_generation_prompt,
         continue_final_message: chat.continue_final_message,
         add_special_tokens: chat.add_special_tokens,
+        responses: chat.responses.as_ref().map(|given| ResponsesInput {
+            instructions: given.instructions.as_deref(),
+            items: given.items.as_deref(),
+        }),
         ..ChatInput::new(&chat.messages)
     }
 }
@@ -119,7 +124,8 @@ fn differences(request: &Request<'_>, expected: &Value) -> Vec<String> {
         ),
         (
             "max_tokens",
-            json!(request.max_tokens),
+            // A count asks for no output.
+            json!(request.max_tokens.filter(|tokens| *tokens > 0)),
             expected["max_tokens"].clone(),
         ),
         (
@@ -257,4 +263,31 @@ fn what_vllm_refuses_is_refused_by_name_or_still_counted() {
         }
     }
     assert_eq!(refused, (5, 34));
+}
+
+#[test]
+fn responses_for_gpt_oss_are_counted_item_by_item_as_in_vllm() {
+    let goldens = goldens();
+    let source = Source::Tiktoken("o200k_harmony".to_owned());
+    let counter = ModelCounter::load(CounterSpec::new(source)).unwrap();
+    let mut wrong = Vec::new();
+    let mut matched = 0;
+    for expected in goldens["responses"].as_array().unwrap() {
+        let body = expected["body"].to_string();
+        let (Some(tokens), Ok(request)) = (
+            expected["harmony"]["tokens"].as_u64(),
+            parse(Route::Responses, body.as_bytes()),
+        ) else {
+            continue;
+        };
+        let chat = PromptInput::Chat(input(chat_of(&request)));
+        let counted = counter.count(&chat, &Effort::default());
+        let counted = counted.map(|count| (count.total(), count.precision));
+        matched += 1;
+        if counted != Ok((tokens, Precision::Exact)) {
+            wrong.push(format!("{}: {counted:?}, not {tokens}", expected["name"]));
+        }
+    }
+    assert!(wrong.is_empty(), "{matched}\n{}", wrong.join("\n"));
+    assert_eq!(matched, 85);
 }

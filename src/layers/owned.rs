@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use crate::protocol::Request;
-use crate::protocol::request::{Chat, Prompt};
+use crate::protocol::request::{Chat, Prompt, Responses};
 
 /// Copies the texts of `request`; everything else is moved.
 pub(super) fn owned(request: Request<'_>) -> Request<'static> {
@@ -73,5 +73,11 @@ fn chat(chat: Chat<'_>) -> Chat<'static> {
         add_special_tokens: chat.add_special_tokens,
         media: chat.media,
         unseen: chat.unseen,
+        responses: chat.responses.map(|given| {
+            Box::new(Responses {
+                instructions: given.instructions.map(text),
+                items: given.items.map(text),
+            })
+        }),
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn options<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError>
         continue_final_message,
         add_special_tokens: fields.flag(Field::AddSpecialTokens)?.unwrap_or(false),
         unseen: Unseen::default(),
+        responses: None,
     })
 }
 

@@ -154,6 +154,17 @@ pub struct Chat<'a> {
     pub media: bool,
     /// What the prompt will hold beside it.
     pub unseen: Unseen,
+    /// What a Responses body says, for models whose prompts are no chats.
+    pub responses: Option<Box<Responses<'a>>>,
+}
+
+/// The conversation of a Responses body as it was sent.
+#[derive(Debug)]
+pub struct Responses<'a> {
+    /// `instructions`, where given.
+    pub instructions: Option<Cow<'a, str>>,
+    /// The JSON text of `input`, where that is a list.
+    pub items: Option<Cow<'a, str>>,
 }
 
 /// What an engine puts into a prompt that is not in the messages read.

@@ -139,6 +139,16 @@ pub enum Origin {
     Messages,
 }
 
+/// What a Responses request says beside the chat that was made of it; models whose
+/// prompts are no chats are rendered from this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResponsesInput<'a> {
+    /// `instructions`, where given.
+    pub instructions: Option<&'a str>,
+    /// The JSON text of `input`, where that is a list.
+    pub items: Option<&'a str>,
+}
+
 /// The parts of a chat request that decide its prompt.
 ///
 /// [`ChatInput::new`] sets what the engine assumes for absent fields.
@@ -146,6 +156,8 @@ pub enum Origin {
 pub struct ChatInput<'a> {
     /// The API the chat came by; default chat completions.
     pub origin: Origin,
+    /// What a Responses request says beside it; default nothing.
+    pub responses: Option<ResponsesInput<'a>>,
     /// The `messages` array.
     pub messages: &'a Value,
     /// The `tools` array, already absent where the engine would exclude it.
@@ -176,6 +188,7 @@ impl<'a> ChatInput<'a> {
     pub const fn new(messages: &'a Value) -> Self {
         Self {
             origin: Origin::ChatCompletions,
+            responses: None,
             messages,
             tools: None,
             documents: None,

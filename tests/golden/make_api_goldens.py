@@ -21,6 +21,7 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.openai.responses.protocol import ResponsesRequest
 from vllm.entrypoints.openai.responses.utils import construct_input_messages, construct_tool_dicts
 from vllm.renderers import hf
+from vllm.renderers.online_renderer import OnlineRenderer
 from vllm.renderers.chat_utils import parse_chat_messages
 from vllm.renderers.params import merge_kwargs
 
@@ -62,6 +63,17 @@ def without_media(messages):
                    for m in messages)
 
 
+def harmony(body):
+    """What gpt-oss is given, which no template renders."""
+    renderer = OnlineRenderer.__new__(OnlineRenderer)
+    renderer.parser, renderer.model_config = None, MODEL
+    renderer.renderer = types.SimpleNamespace(tokenizer=None)
+    request = ResponsesRequest.model_validate({"model": "m", **json.loads(json.dumps(body))})
+    rendered = renderer._render_responses_with_harmony(
+        request, previous_messages=None, previous_response_outputs=None, tool_server=None)
+    return {"tokens": len(rendered.engine_input["prompt_token_ids"])}
+
+
 def responses(tokenizer, templates, body):
     request = ResponsesRequest.model_validate({"model": "m", **json.loads(json.dumps(body))})
     tools = construct_tool_dicts(request.tools, request.tool_choice, False)
@@ -73,6 +85,7 @@ def responses(tokenizer, templates, body):
               "continued": kwargs["continue_final_message"], "special": tok.add_special_tokens,
               "truncate": tok.truncate_prompt_tokens, "max_tokens": request.max_output_tokens, "stream": bool(request.stream)}
     if without_media(messages):
+        golden["harmony"] = attempt(lambda: harmony(body))
         golden["prompts"] = {name: attempt(lambda: render(tokenizer, template, request, json.loads(json.dumps(messages)), tools, kwargs))
                              for name, template in templates.items()}
     return golden

@@ -13,7 +13,8 @@ use crate::core::reject::Reject;
 use crate::core::units::Tokens;
 use crate::protocol::request::{self, Chat, Prompt};
 use crate::tokenize::{
-    ChatInput, Count, CountError, Effort, ModelCounter, Origin, Precision, PromptInput, Sample,
+    ChatInput, Count, CountError, Effort, ModelCounter, Origin, Precision, PromptInput,
+    ResponsesInput, Sample,
 };
 
 use crate::layers::error::{MeasureError, Refusal};
@@ -241,6 +242,10 @@ pub(super) fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<
 fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
     ChatInput {
         origin: origin(chat.origin),
+        responses: chat.responses.as_ref().map(|given| ResponsesInput {
+            instructions: given.instructions.as_deref(),
+            items: given.items.as_deref(),
+        }),
         messages: &chat.messages,
         tools: chat.tools.as_ref(),
         documents: chat.documents.as_ref(),

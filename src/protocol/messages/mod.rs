@@ -61,6 +61,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         continue_final_message: false,
         add_special_tokens: false,
         unseen: Unseen::default(),
+        responses: None,
     })
 }
 

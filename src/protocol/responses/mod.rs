@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::fields::{Field, Fields};
-use super::request::{self, Chat, Origin, RequestError, Truncate, Unseen};
+use super::request::{self, Chat, Origin, RequestError, Responses, Truncate, Unseen};
 use super::{chat, lax};
 
 /// Reads the fields that decide the prompt.
@@ -32,9 +32,8 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         .text(Field::Input)
         .ok_or(RequestError::Missing(Field::Input.name()))?;
     let mut messages = Vec::new();
-    if let Some(text) = fields.string(Field::Instructions)?
-        && !text.is_empty()
-    {
+    let instructions = fields.string(Field::Instructions)?;
+    if let Some(text) = instructions.as_ref().filter(|text| !text.is_empty()) {
         messages.push(json!({"role": "system", "content": text}));
     }
     let continued = match lax::value(input)? {
@@ -71,6 +70,10 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
         // tokenizers, which is to add them, even after a template that did.
         add_special_tokens: true,
         unseen: unseen(fields)?,
+        responses: Some(Box::new(Responses {
+            instructions,
+            items: input.starts_with('[').then_some(Cow::Borrowed(input)),
+        })),
     })
 }
 

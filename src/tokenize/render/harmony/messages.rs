@@ -15,7 +15,7 @@ use crate::tokenize::chat::Odd;
 
 /// Every control token begins so. A function called so is one that the engine
 /// fails on.
-const CONTROL: &str = "<|";
+pub(super) const CONTROL: &str = "<|";
 
 /// A conversation without its system message.
 pub(super) struct Conversation<'a> {
@@ -65,8 +65,7 @@ pub(super) fn read<'a>(chat: &ChatInput<'a>) -> Result<Conversation<'a>, Odd> {
         Some((first, rest)) if is_instructing(first) => (flat(first.get("content"))?, rest),
         _ => (None, list.as_slice()),
     };
-    let tools = chat.tools.filter(|tools| !tools.is_null());
-    let tools = tools.map(tools::section).transpose()?;
+    let tools = listed(chat.tools).map(tools::section).transpose()?;
     let has_tools = tools.is_some();
     let is_said = has_tools || instructions.as_ref().is_some_and(|text| !text.is_empty());
     let developer = is_said.then(|| developer(instructions, tools));
@@ -83,7 +82,16 @@ pub(super) fn read<'a>(chat: &ChatInput<'a>) -> Result<Conversation<'a>, Odd> {
     })
 }
 
-fn is_instructing(message: &Map<String, Value>) -> bool {
+/// The tools that are shown; an empty list is none.
+pub(super) fn listed(tools: Option<&Value>) -> Option<&Value> {
+    tools.filter(|tools| match tools {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        _ => true,
+    })
+}
+
+pub(super) fn is_instructing(message: &Map<String, Value>) -> bool {
     matches!(role(message), Some("system" | "developer"))
 }
 
@@ -91,7 +99,7 @@ fn role(message: &Map<String, Value>) -> Option<&str> {
     message.get("role").and_then(Value::as_str)
 }
 
-fn developer(instructions: Option<String>, tools: Option<String>) -> String {
+pub(super) fn developer(instructions: Option<String>, tools: Option<String>) -> String {
     let instructions = instructions.map(|text| format!("# Instructions\n\n{text}"));
     let sections: Vec<String> = instructions.into_iter().chain(tools).collect();
     sections.join("\n\n")
@@ -201,7 +209,7 @@ fn reasoning(message: &Map<String, Value>) -> Result<Option<&str>, Odd> {
 }
 
 /// Reasoning is only worth keeping from the last answer on.
-fn drop_old_reasoning(messages: &mut Vec<Message<'_>>) {
+pub(super) fn drop_old_reasoning(messages: &mut Vec<Message<'_>>) {
     let channel = |message: &Message<'_>| match message {
         Message::Assistant { channel, .. } => Some(*channel),
         _ => None,
@@ -232,7 +240,7 @@ fn texts(content: Option<&Value>) -> Result<Vec<Cow<'_, str>>, Odd> {
 }
 
 /// The texts of a content as one; `None` if it has none.
-fn flat(content: Option<&Value>) -> Result<Option<String>, Odd> {
+pub(super) fn flat(content: Option<&Value>) -> Result<Option<String>, Odd> {
     match content {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),

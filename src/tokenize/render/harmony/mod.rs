@@ -6,12 +6,15 @@
 //! Invariant: the vocabulary is `o200k_harmony`, whatever lies beside the weights,
 //! so the headers' tokens are constants.
 
+mod items;
 mod messages;
 mod tools;
 mod typescript;
 
 use super::{AddedTokens, Pieces, Segment};
-use crate::tokenize::{ChatInput, CountError, Origin};
+use crate::tokenize::{ChatInput, CountError};
+
+use serde_json::Value;
 
 use messages::{Channel, Message};
 
@@ -29,10 +32,17 @@ impl Harmony {
     /// What the engine refuses: an effort that harmony does not know.
     pub(super) fn render(chat: &ChatInput<'_>) -> Result<Option<Vec<Segment>>, CountError> {
         let effort = effort(chat.reasoning_effort)?;
-        if chat.origin == Origin::Responses {
-            return Ok(None);
-        }
-        let Ok(conversation) = messages::read(chat) else {
+        // Parsed here alone: other models are given the chat that was made of them.
+        let given = chat.responses.unwrap_or_default();
+        let items: Vec<Value> = match given.items.map(serde_json::from_str).transpose() {
+            Ok(items) => items.unwrap_or_default(),
+            Err(_) => return Ok(None),
+        };
+        let conversation = match given.items {
+            Some(_) => items::read(chat, given, &items),
+            None => messages::read(chat),
+        };
+        let Ok(conversation) = conversation else {
             return Ok(None);
         };
         let mut pieces = Pieces::new(AddedTokens::Ordinary);
