@@ -11,12 +11,15 @@ call or renderer, and its tokenizer; nothing of this repository is involved. For
 each entry of corpus.json: tokens of it as a completion, with and without the
 post-processor's tokens, and as the only message of a chat; then of each request of
 conversations.json and of make_goldens.py. null is a request that vLLM refuses.
+templates.json holds, for other templates and DeepSeek's special tokens, checksums
+of the texts that vLLM renders; those that write the date of the day are left out.
 """
 
 import json
 import os
 import sys
 import types
+import zlib
 
 os.environ["VLLM_SYSTEM_START_DATE"] = "2025-01-01"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -126,15 +129,39 @@ def count(family, texts, conversations):
     }
 
 
+def templates(conversations):
+    """{template: checksums of what it renders}"""
+    tokenizer, found = get_tokenizer(os.path.join(MODELS, "deepseek_v3")), {}
+    folder = os.path.join(MODELS, "templates")
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            template = file.read()
+        if "strftime_now" in template:
+            continue
+        checksum = lambda body: zlib.crc32(make_goldens.render(tokenizer, template, body).encode())
+        bodies = conversations + list(make_goldens.CHATS.values())
+        found[name] = [counted(checksum, body) for body in bodies]
+    return found
+
+
+def write(name, value):
+    with open(os.path.join(HERE, "counts", name + ".json"), "w", encoding="utf-8") as file:
+        rows = ",\n".join(f"{json.dumps(key)}:{json.dumps(item, separators=(',', ':'))}" for key, item in value.items())
+        file.write("{\n" + rows + "\n}\n")
+
+
 def main():
     texts = [entry["text"] * entry.get("times", 1) for entry in load("corpus.json")]
     conversations = [spelled_out(body, texts) for body in load("conversations.json")]
     os.makedirs(os.path.join(HERE, "counts"), exist_ok=True)
-    for family in sys.argv[1:] or FAMILIES:
+    for family in sys.argv[1:] or [*FAMILIES, "templates"]:
+        if family == "templates":
+            found = templates(conversations)
+            write(family, found)
+            print({name: sum(crc is not None for crc in crcs) for name, crcs in found.items()})
+            continue
         counts = count(family, texts, conversations)
-        with open(os.path.join(HERE, "counts", family + ".json"), "w", encoding="utf-8") as file:
-            rows = ",\n".join(f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in counts.items())
-            file.write("{\n" + rows + "\n}\n")
+        write(family, counts)
         refused = {key: sum(n is None for n in (value.values() if isinstance(value, dict) else value)) for key, value in counts.items()}
         print(family, {key: f"{len(value) - refused[key]} of {len(value)}" for key, value in counts.items()}, flush=True)
 

