@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::Odd;
 use super::turn::{Content, Form, Turn};
-use crate::tokenize::CountError;
 use crate::tokenize::media::Placeholder;
 use crate::tokenize::template::{ChatTemplate, ContentFormat};
+use crate::tokenize::{ChatInput, CountError, Origin};
 
 /// Marks where the last message ends, to cut the rendered text there. The blank
 /// at its end shows whether the template trims contents.
@@ -17,19 +17,22 @@ const OPEN_END: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 pub(in crate::tokenize) struct Conversation(Vec<Turn>);
 
 impl Conversation {
-    /// Reads `messages` as vLLM would for `template` and a model that knows images
+    /// Reads the messages as vLLM would for `template` and a model that knows images
     /// by `image`.
     ///
     /// # Errors
     /// [`Odd`] for what cannot be foreseen.
     pub(in crate::tokenize) fn read(
-        messages: &Value,
+        chat: &ChatInput<'_>,
         template: &ChatTemplate,
         image: Option<Placeholder>,
     ) -> Result<Self, Odd> {
-        let list = messages.as_array().ok_or(Odd)?;
-        let content = template.content_format();
-        let form = Form { content, image };
+        let list = chat.messages.as_array().ok_or(Odd)?;
+        let form = Form {
+            content: template.content_format(),
+            image,
+            origin: chat.origin,
+        };
         let turns: Result<Vec<_>, _> = list.iter().map(|m| Turn::read(m, form)).collect();
         let mut turns = turns?;
         let is_developer = |turn: &Turn| turn.role == "developer";
@@ -53,6 +56,7 @@ impl Conversation {
         let form = Form {
             content,
             image: None,
+            origin: Origin::ChatCompletions,
         };
         list.iter().map(|turn| Turn::read(turn, form)).collect()
     }

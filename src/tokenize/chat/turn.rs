@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use super::values::shown;
 use super::{Odd, accounting};
+use crate::tokenize::Origin;
 use crate::tokenize::media::Placeholder;
 use crate::tokenize::template::ContentFormat;
 
@@ -24,6 +25,8 @@ pub(super) struct Form {
     pub(super) content: ContentFormat,
     /// What stands for an image in a text, where that is known.
     pub(super) image: Option<Placeholder>,
+    /// The API the messages came by.
+    pub(super) origin: Origin,
 }
 
 /// The content of a message.
@@ -67,7 +70,7 @@ impl Turn {
         Ok(Self {
             role: role.to_owned(),
             content,
-            more: more(role, message)?,
+            more: more(role, message, form.origin)?,
         })
     }
 
@@ -247,12 +250,16 @@ pub(super) fn media(kind: &str) -> Option<&'static str> {
 }
 
 /// The keys beside role and content that the engine passes on.
-fn more(role: &str, message: &Map<String, Value>) -> Result<Vec<(&'static str, Shown)>, Odd> {
+fn more(
+    role: &str,
+    message: &Map<String, Value>,
+    origin: Origin,
+) -> Result<Vec<(&'static str, Shown)>, Odd> {
     let given = |key: &str| message.get(key).filter(|value| !value.is_null());
     let mut more = Vec::new();
     if role == "assistant" {
         if let Some(calls) = given("tool_calls") {
-            let calls = tool_calls(calls)?;
+            let calls = tool_calls(calls, origin)?;
             more.extend(calls.map(|calls| ("tool_calls", calls)));
         }
         // The engine renames the old field before anything else reads it.
@@ -276,34 +283,45 @@ fn more(role: &str, message: &Map<String, Value>) -> Result<Vec<(&'static str, S
 }
 
 /// Tool calls with their arguments as mappings; `None` for an empty list.
-fn tool_calls(calls: &Value) -> Result<Option<Shown>, Odd> {
+fn tool_calls(calls: &Value, origin: Origin) -> Result<Option<Shown>, Odd> {
     let calls = calls.as_array().ok_or(Odd)?;
     if calls.is_empty() {
         return Ok(None);
     }
-    let calls: Result<Vec<Shown>, Odd> = calls.iter().map(tool_call).collect();
+    let calls: Result<Vec<Shown>, Odd> = calls.iter().map(|call| tool_call(call, origin)).collect();
     Ok(Some(calls?.into()))
 }
 
-fn tool_call(call: &Value) -> Result<Shown, Odd> {
+/// The keys of a call come in the order of the engine's request model, others after
+/// them; only what it makes of `/v1/responses` never passes through that model.
+fn tool_call(call: &Value, origin: Origin) -> Result<Shown, Odd> {
     let call = call.as_object().ok_or(Odd)?;
     let function = call.get("function").and_then(Value::as_object).ok_or(Odd)?;
     let kind = call.get("type").map_or(Some("function"), Value::as_str);
     if kind != Some("function") {
         return Err(Odd);
     }
-    let arguments = arguments(function.get("arguments"));
-    let others = |map: &Map<String, Value>, replaced: &'static str| -> Vec<(String, Shown)> {
-        map.iter()
-            .filter(|(key, _)| key.as_str() != replaced)
-            .map(|(key, value)| (key.clone(), shown(value)))
-            .collect()
+    let (of_function, of_call): (&[&str], &[&str]) = match origin {
+        Origin::Responses => (&["name", "arguments"], &[]),
+        Origin::ChatCompletions | Origin::Messages => {
+            (&["arguments", "name"], &["id", "function", "type"])
+        }
     };
-    let mut shown_function = others(function, "arguments");
-    shown_function.push(("arguments".to_owned(), arguments));
-    let mut shown_call = others(call, "function");
-    shown_call.push(("function".to_owned(), Shown::from_pairs(shown_function)));
-    Ok(Shown::from_pairs(shown_call))
+    let arguments = arguments(function.get("arguments"));
+    let function = in_order(function, of_function, ("arguments", arguments));
+    Ok(in_order(call, of_call, ("function", function)))
+}
+
+/// The entries of `map` under `first` and then the rest, one of them replaced.
+fn in_order(map: &Map<String, Value>, first: &[&str], replaced: (&str, Shown)) -> Shown {
+    let value = |key: &str| match key == replaced.0 {
+        true => Some(replaced.1.clone()),
+        false => map.get(key).map(shown),
+    };
+    let rest = map.keys().map(String::as_str);
+    let rest = rest.filter(|key| !first.contains(key));
+    let keys = first.iter().copied().chain(rest);
+    Shown::from_pairs(keys.filter_map(|key| Some((key.to_owned(), value(key)?))))
 }
 
 /// The arguments as a mapping: parsed if they are text, empty if they are
@@ -316,5 +334,42 @@ fn arguments(arguments: Option<&Value>) -> Shown {
     match parsed {
         Some(map @ Value::Object(_)) => shown(&map),
         _ => shown(&Value::Object(Map::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn keys_of_a_call_come_in_the_order_of_the_engines_model() {
+        let call = json!({
+            "x": 1, "type": "function", "id": "c",
+            "function": {"name": "f", "y": 2, "arguments": "{\"a\": 1}"}
+        });
+        let shown = |origin| tool_call(&call, origin).unwrap().to_string();
+        assert_eq!(
+            shown(Origin::ChatCompletions),
+            "{'id': 'c', 'function': {'arguments': {'a': 1}, 'name': 'f', 'y': 2}, \
+             'type': 'function', 'x': 1}"
+        );
+        assert_eq!(shown(Origin::Messages), shown(Origin::ChatCompletions));
+        assert_eq!(
+            shown(Origin::Responses),
+            "{'x': 1, 'type': 'function', 'id': 'c', \
+             'function': {'name': 'f', 'arguments': {'a': 1}, 'y': 2}}"
+        );
+    }
+
+    #[test]
+    fn a_call_without_arguments_has_none() {
+        let call = json!({"type": "function", "function": {"name": "f"}});
+        assert_eq!(
+            tool_call(&call, Origin::ChatCompletions)
+                .unwrap()
+                .to_string(),
+            "{'function': {'arguments': {}, 'name': 'f'}, 'type': 'function'}"
+        );
     }
 }

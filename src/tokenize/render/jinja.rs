@@ -30,7 +30,16 @@ impl Jinja {
         let template = self
             .templates
             .choose(chat.tools.filter(|tools| !tools.is_null()));
-        let Ok(mut conversation) = Conversation::read(chat.messages, template, self.image) else {
+        let kwargs = chat.chat_template_kwargs.into_iter().flatten();
+        let given = [Some(chat.messages), chat.tools, chat.documents];
+        let mut given = given
+            .into_iter()
+            .flatten()
+            .chain(kwargs.map(|(_, value)| value));
+        if given.any(|value| template.misreads(value)) {
+            return Ok(None);
+        }
+        let Ok(mut conversation) = Conversation::read(chat, template, self.image) else {
             return Ok(None);
         };
         let open_end = chat

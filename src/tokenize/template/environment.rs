@@ -14,7 +14,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat;
 use thiserror::Error as ThisError;
 
-use super::dumps;
+use super::{dumps, text};
 
 /// Work units of one render, one per instruction and one per 64 bytes made:
 /// far above the largest prompts (a 32 MB body needs about 2 million), and
@@ -66,6 +66,8 @@ pub(super) fn bare() -> Environment<'static> {
     environment.set_debug(false);
     environment.set_unknown_method_callback(python_method);
     environment.add_filter("tojson", tojson);
+    environment.add_filter("indent", text::indent);
+    environment.add_filter("safe", text::safe);
     environment.add_filter("length", length);
     environment.add_filter("count", length);
     environment.add_test("iterable", is_iterable);

@@ -8,6 +8,8 @@
 mod content_format;
 mod dumps;
 mod environment;
+mod methods;
+mod text;
 
 use minijinja::{Environment, Value};
 use thiserror::Error;
@@ -43,6 +45,8 @@ pub(super) struct ChatTemplate {
     content_format: ContentFormat,
     knows_developer: bool,
     merges_system: bool,
+    /// Names that mean another thing where a mapping has them as keys.
+    hidden_keys: Vec<&'static str>,
 }
 
 impl ChatTemplate {
@@ -62,7 +66,14 @@ impl ChatTemplate {
                 .iter()
                 .any(|role| source.contains(role)),
             merges_system: merges_system(source),
+            hidden_keys: methods::read_as_keys(source),
         })
+    }
+
+    /// Whether the template reads a key of `value` by a name under which Jinja2
+    /// finds a method instead, so that its text cannot be foreseen here.
+    pub(super) fn misreads(&self, value: &serde_json::Value) -> bool {
+        !self.hidden_keys.is_empty() && methods::has_key(value, &self.hidden_keys)
     }
 
     /// Whether the template wants message contents as text or as parts.
