@@ -29,7 +29,8 @@ pub(crate) struct Counts {
     pub(crate) requests: Vec<Option<u64>>,
 }
 
-fn golden(name: &str) -> Value {
+/// A golden file.
+pub(crate) fn golden(name: &str) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     serde_json::from_str(&std::fs::read_to_string(root.join(name)).unwrap()).unwrap()
 }

@@ -14,6 +14,7 @@
 mod corpus;
 mod fuzz;
 mod models;
+mod templates;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -188,8 +189,9 @@ fn deepseek_v3_counts_as_in_vllm() {
 }
 
 #[test]
-fn gpt_oss_chats_count_as_in_vllm_without_a_file() {
+fn gpt_oss_counts_as_in_vllm_without_a_file() {
     let counter = load(Source::Tiktoken("o200k_harmony".into()));
+    texts_are_equal("gpt_oss", &counter);
     assert_eq!(chats_are_equal("gpt_oss", &counter), 2622 + 312 + 35);
 }
 

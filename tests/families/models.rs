@@ -26,6 +26,11 @@ pub(crate) fn fetched(family: &str) -> PathBuf {
     directory
 }
 
+/// The folder of templates that the same script wrote.
+pub(crate) fn templates() -> PathBuf {
+    fetched("qwen3").with_file_name("templates")
+}
+
 /// A committed family with its large files unpacked.
 pub(crate) fn committed(family: &str) -> PathBuf {
     let source = repository().join("tests/golden/families").join(family);
