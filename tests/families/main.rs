@@ -189,6 +189,13 @@ fn deepseek_v3_counts_as_in_vllm() {
 }
 
 #[test]
+fn mistral_tekken_counts_as_in_vllm() {
+    let counter = directory(&models::committed("mistral_tekken"));
+    texts_are_equal("mistral_tekken", &counter);
+    assert_eq!(chats_are_equal("mistral_tekken", &counter), 2622 + 151 + 20);
+}
+
+#[test]
 fn gpt_oss_counts_as_in_vllm_without_a_file() {
     let counter = load(Source::Tiktoken("o200k_harmony".into()));
     texts_are_equal("gpt_oss", &counter);
