@@ -235,3 +235,18 @@ fn mistral_chats_and_texts_count_as_in_vllm_in_every_format_of_tekken() {
         ]
     );
 }
+
+#[test]
+fn without_a_renderer_estimates_are_not_below_what_gpt_oss_counts() {
+    let spec = CounterSpec::new(Source::Tiktoken("o200k_base".to_owned()));
+    let counter = ModelCounter::load(spec).unwrap();
+    assert_eq!(
+        tally("harmony.json", &counter),
+        Tally {
+            exact: 0,
+            estimated: 151,
+            refused: 1,
+            left_to_the_engine: 18
+        }
+    );
+}

@@ -281,8 +281,9 @@ impl ModelCounter {
         sum
     }
 
-    /// Texts by the engine where there is one, a ChatML-like frame around each
-    /// message, and a margin for what the template would say beyond that.
+    /// Texts, a margin and a ChatML-like frame around each message. Where a tokenizer
+    /// counts them, also what templates write beyond that, at the most, and half of
+    /// all JSON again, since some indent it; other estimates learn of it.
     fn estimate_chat(&self, chat: &ChatInput<'_>, (effort, by): (&Effort<'_>, By<'_>)) -> Counted {
         let weight = Weight::of(chat);
         let encoding = Encoding::recognised(AddSpecial::Bare);
@@ -291,11 +292,16 @@ impl ModelCounter {
             enough: None,
             ..*effort
         };
-        let text = self
-            .count_text(&weight.text(), encoding, (&effort, by))
-            .tokens;
+        let count = |text: &str| self.count_text(text, encoding, (&effort, by)).tokens;
+        let (text, json) = (count(&weight.text()), count(&weight.json()));
+        let beyond = match &self.engines {
+            Some(_) => json.div_ceil(2).saturating_add(weight.unseen()),
+            None => 0,
+        };
         let tokens = text
             .saturating_add(text.div_ceil(UNRENDERED_MARGIN))
+            .saturating_add(json)
+            .saturating_add(beyond)
             .saturating_add(weight.overhead())
             .saturating_add(self.media.charge(chat).tokens);
         Counted {

@@ -62,7 +62,7 @@ fn an_unknown_part_leaves_the_text_beside_it_counted() {
         assert!(tokens < exact.total() * 11 / 10, "{odd}: {tokens}");
     }
     let short = json!([{"role": "user", "content": [{"type": "text", "text": "hi"}, {"type": "holo_url"}]}]);
-    assert!((5..100).contains(&estimated(&counter, &short)));
+    assert!((5..110).contains(&estimated(&counter, &short)));
 }
 
 #[test]
@@ -72,14 +72,14 @@ fn media_parts_are_charged_their_allowance_and_not_their_data() {
     let image = json!({"type": "image_url", "image_url": {"url": url}});
     let messages = |parts: Value| json!([{"role": "user", "content": parts}]);
     let one = estimated(&counter, &messages(json!([image])));
-    assert!((4096..4150).contains(&one), "{one}");
+    assert!((4096..4200).contains(&one), "{one}");
     let two = estimated(
         &counter,
         &messages(json!([image, image, {"type": "text", "text": "hi"}])),
     );
-    assert!((8192..8250).contains(&two), "{two}");
+    assert!((8192..8300).contains(&two), "{two}");
     let video = estimated(&counter, &messages(json!([{"video_url": {"url": "x"}}])));
-    assert!((16_384..16_450).contains(&video), "{video}");
+    assert!((16_384..16_500).contains(&video), "{video}");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn odd_messages_are_estimated_from_what_they_hold() {
         json!([{"role": "assistant", "tool_calls": [{"type": "custom", "custom": {"name": "x"}}]}]),
     ] {
         assert!(
-            (9..60).contains(&estimated(&counter, &messages)),
+            (72..130).contains(&estimated(&counter, &messages)),
             "{messages}"
         );
     }
@@ -156,7 +156,7 @@ fn a_template_that_fails_otherwise_is_estimated() {
             &counter,
             &json!([{"role": "user", "content": "hello there"}]),
         );
-        assert!((10..60).contains(&tokens), "{tokens}");
+        assert!((72..120).contains(&tokens), "{tokens}");
     }
 }
 
@@ -212,7 +212,7 @@ fn a_vocabulary_counts_texts_exactly_and_frames_chats() {
         &counter,
         &json!([{"role": "user", "content": "tiktoken is great!"}]),
     );
-    assert!((15..30).contains(&tokens), "{tokens}");
+    assert!((80..100).contains(&tokens), "{tokens}");
     let templated = make(Source::Tiktoken("cl100k_base".into()), Some(CHATML));
     assert!(templated.is_exact());
 }

@@ -10,10 +10,16 @@ use super::turn::{media, part_kind};
 use crate::tokenize::media::Media;
 use crate::tokenize::{ChatInput, Sample};
 
-/// Tokens a ChatML-like template puts around one message.
+/// Tokens that templates put around one message: five in most.
 const PER_MESSAGE: u64 = 6;
 /// Tokens of the header of the answer and of what else surrounds a prompt.
 const PER_PROMPT: u64 = 8;
+/// Tokens of a system message that a template writes by itself, at the most: that
+/// of gpt-oss has 60, others have 20 to 40.
+const PER_SYSTEM: u64 = 64;
+/// Tokens of the words in which templates explain tools, at the most: DeepSeek's
+/// have 280.
+const PER_TOOLS: u64 = 300;
 /// Bytes of base64 that hold one row of prompt embeddings, at the smallest:
 /// 512 half-precision numbers.
 const BYTES_PER_EMBEDDING: usize = 1365;
@@ -62,6 +68,7 @@ pub(in crate::tokenize) struct Weight<'a> {
     /// JSON that a template would spell out, spelled out here.
     pub(in crate::tokenize) spelled: Vec<String>,
     messages: u64,
+    has_tools: bool,
 }
 
 impl<'a> Weight<'a> {
@@ -79,8 +86,18 @@ impl<'a> Weight<'a> {
         for extra in [input.tools, input.documents].into_iter().flatten() {
             weight.spell(extra);
         }
+        weight.has_tools = input.tools.is_some_and(|tools| !tools.is_null());
         weight.texts.extend(input.chat_template);
         weight
+    }
+
+    /// Tokens that a template writes by itself, at the most. Only worth a charge where
+    /// texts are counted: estimates of texts learn it from what engines count.
+    pub(in crate::tokenize) const fn unseen(&self) -> u64 {
+        match self.has_tools {
+            true => PER_SYSTEM + PER_TOOLS,
+            false => PER_SYSTEM,
+        }
     }
 
     /// Tokens that surround the texts.
@@ -90,11 +107,14 @@ impl<'a> Weight<'a> {
             .saturating_add(PER_PROMPT)
     }
 
-    /// All text joined by line feeds.
+    /// All texts joined by line feeds.
     pub(in crate::tokenize) fn text(&self) -> String {
-        let spelled = self.spelled.iter().map(String::as_str);
-        let all: Vec<&str> = self.texts.iter().copied().chain(spelled).collect();
-        all.join("\n")
+        self.texts.join("\n")
+    }
+
+    /// All JSON joined by line feeds.
+    pub(in crate::tokenize) fn json(&self) -> String {
+        self.spelled.join("\n")
     }
 
     /// What all text is like.

@@ -52,7 +52,7 @@ fn is_sound(message: &Item<'_>, version: Version) -> bool {
                 Chunk::Border => false,
             };
             let says = message.content.len() > 1 || message.content.iter().any(says);
-            let is_one = says != !message.calls.is_empty() || version >= Version::V7;
+            let is_one = says == message.calls.is_empty() || version >= Version::V7;
             is_one && message.calls.iter().all(|call| is_id(&call.id))
         }
         Role::Tool => is_id(&message.answers),
