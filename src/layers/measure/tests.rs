@@ -2,8 +2,10 @@ use http::header::HeaderValue;
 
 use super::*;
 use crate::config::Limits;
+use crate::core::reject::Reject;
 use crate::core::units::Tokens;
 use crate::layers::fixture::Fixture;
+use crate::layers::threads::Errand;
 use crate::protocol::Route;
 use crate::tenants::LimitError;
 
@@ -113,4 +115,33 @@ async fn an_estimate_is_refused_where_the_model_must_be_counted() {
     );
     let ids = r#"{"prompt":[1,2],"max_tokens":1}"#;
     assert!(measured(&fixture, ids).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_waits_no_longer_for_a_thread_than_its_tenant_may_wait() {
+    let mut fixture = Fixture::new();
+    fixture.limit(Limits {
+        max_queue_wait: Some(Duration::from_secs(7)),
+        ..Limits::default()
+    });
+    let layer = fixture.layer();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let threads = layer.threads.clone();
+    let errand = Errand::of(&fixture.tenant, 1);
+    let mut busy = tokio_test::task::spawn(threads.run(errand, move |_| wait.recv().is_ok()));
+    tokio_test::assert_pending!(busy.poll());
+    let long = format!(r#"{{"prompt":"{}","max_tokens":1}}"#, "word ".repeat(3000));
+    let refused = layer
+        .measure(fixture.parsed(Route::Completions, &long))
+        .await;
+    let Some(Refusal::Admit(Reject::QueueTimeout { waited, .. })) = refused.err() else {
+        panic!("the thread is busy");
+    };
+    assert_eq!(waited, Duration::from_secs(7));
+    // A short one is counted on the spot.
+    let short = r#"{"prompt":"a","max_tokens":1}"#;
+    let parsed = fixture.parsed(Route::Completions, short);
+    assert!(layer.measure(parsed).await.is_ok());
+    go.send(()).unwrap();
+    assert_eq!(busy.await, Ok(true));
 }
