@@ -146,8 +146,9 @@ def families():
 
 
 def files():
-    """Small files of every format, plain and odd, with the size Pillow finds."""
-    from PIL import Image
+    """Small files of every format, plain and odd, with the size after the turn that a
+    camera noted, or before it where the note is one the gateway does not read."""
+    from PIL import Image, ImageOps
 
     def encoded(kind, size, **options):
         out = io.BytesIO()
@@ -155,14 +156,17 @@ def files():
         image.save(out, kind, **options)
         return out.getvalue()
 
-    turned = Image.Exif()
-    turned[0x0112] = 6
+    turned, upside_down, untold = Image.Exif(), Image.Exif(), Image.Exif()
+    turned[0x0112], upside_down[0x0112], untold[0x0131] = 6, 3, "software"
     made = [
         ("png", encoded("PNG", (640, 480)), False),
         ("png-noted", encoded("PNG", (30, 20), exif=turned), True),
         ("jpeg", encoded("JPEG", (641, 479)), False),
         ("jpeg-progressive", encoded("JPEG", (33, 65), progressive=True), False),
-        ("jpeg-turned", encoded("JPEG", (40, 20), exif=turned), True),
+        ("jpeg-turned", encoded("JPEG", (40, 20), exif=turned), False),
+        ("jpeg-upside-down", encoded("JPEG", (41, 20), exif=upside_down), False),
+        ("jpeg-untold", encoded("JPEG", (42, 20), exif=untold), False),
+        ("jpeg-two-notes", encoded("JPEG", (43, 20), exif=turned, xmp=b"<x/>"), True),
         ("gif", encoded("GIF", (320, 200)), False),
         ("bmp", encoded("BMP", (17, 9)), False),
         ("webp", encoded("WEBP", (300, 111)), False),
@@ -171,6 +175,7 @@ def files():
     ]
     for name, data, noted in made:
         with Image.open(io.BytesIO(data)) as image:
+            image = image if noted else ImageOps.exif_transpose(image)
             yield {"name": name, "base64": base64.b64encode(data).decode(), "size": list(image.size), "noted": noted}
 
 

@@ -50,9 +50,9 @@ impl Size {
 /// Whether the engine may turn the image by a quarter before it measures it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// There is nothing in the file that says so.
+    /// There is nothing in the file that says so, or it is turned already.
     No,
-    /// There are notes of a camera, not read here.
+    /// There are notes of a camera that are not read here.
     Perhaps,
 }
 
@@ -120,12 +120,13 @@ fn png(bytes: &[u8]) -> Option<Size> {
 /// The only frame header before the first scan.
 fn jpeg(bytes: &[u8]) -> Option<Size> {
     let mut size: Option<(u32, u32)> = None;
-    let mut turn = Turn::No;
+    let mut notes: Option<Option<Way>> = None;
     let mut at = 2;
     loop {
         let [0xFF, marker, ..] = *bytes.get(at..at + 4)? else {
             return None;
         };
+        let length = usize::from(u16::from_be_bytes(pair(bytes, at + 2)?)).max(2);
         let side = |from| Some(u32::from(u16::from_be_bytes(pair(bytes, from)?)));
         match marker {
             0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF if size.is_some() => return None,
@@ -133,18 +134,66 @@ fn jpeg(bytes: &[u8]) -> Option<Size> {
                 size = Some((side(at + 7)?, side(at + 5)?));
             }
             0xDA => break,
-            0xE1 => turn = Turn::Perhaps,
+            0xE1 if notes.is_some() => notes = Some(None),
+            0xE1 => notes = Some(orientation(bytes.get(at + 4..at + 2 + length)?)),
             0xC4 | 0xC8 | 0xCC | 0xDB..=0xEF | 0xFE => {}
             _ => return None,
         }
-        at += 2 + usize::from(u16::from_be_bytes(pair(bytes, at + 2)?)).max(2);
+        at += 2 + length;
     }
     let (width, height) = size?;
-    Some(Size {
+    let size = |turn| Size {
         width,
         height,
         turn,
+    };
+    Some(match notes {
+        None | Some(Some(Way::Upright)) => size(Turn::No),
+        Some(Some(Way::Sideways)) => size(Turn::No).turned(),
+        Some(None) => size(Turn::Perhaps),
     })
+}
+
+/// How a camera was held.
+#[derive(Clone, Copy)]
+enum Way {
+    Upright,
+    Sideways,
+}
+
+/// The first directory of a camera's notes; `None` for notes of another kind and
+/// for a way to hold it that there is not.
+fn orientation(segment: &[u8]) -> Option<Way> {
+    const ENTRY: usize = 12;
+    const ORIENTATION: u16 = 0x0112;
+    const SHORT: u16 = 3;
+    let notes = segment.strip_prefix(b"Exif\0\0")?;
+    let little = match notes.get(..4)? {
+        b"II*\0" => true,
+        b"MM\0*" => false,
+        _ => return None,
+    };
+    let short = |from| {
+        let two = pair(notes, from)?;
+        Some(if little {
+            u16::from_le_bytes(two)
+        } else {
+            u16::from_be_bytes(two)
+        })
+    };
+    let first = if little { self::little } else { big };
+    let directory = usize::try_from(first(notes, 4)?).ok()?;
+    let entries = usize::from(short(directory)?);
+    let places = (0..entries).map(|at| directory + 2 + at * ENTRY);
+    let mut found = places.filter(|place| short(*place) == Some(ORIENTATION));
+    let Some(place) = found.next() else {
+        return Some(Way::Upright);
+    };
+    match (short(place + 2)?, short(place + 8)?, found.next()) {
+        (SHORT, 1..=4, None) => Some(Way::Upright),
+        (SHORT, 5..=8, None) => Some(Way::Sideways),
+        _ => None,
+    }
 }
 
 /// The screen, or the first picture where that reaches beyond it.
