@@ -251,11 +251,12 @@ NAMES = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), (
 
 
 def pairs(author):
+    """All estimates: whether a model reads a pair as one prompt is known to its engine only."""
     for at in range(16):
         many = at % 2 == 1
         first, second = author.pair(many)
         one, other = NAMES[at // 2 % 4]
-        yield Case("score", f"{one} and {other} {at}", {one: first, other: second}, estimated=many)
+        yield Case("score", f"{one} and {other} {at}", {one: first, other: second}, estimated=True)
     yield Case("score", "pairs", {"text_1": ["a tide", "a gate"], "text_2": ["water", "a wall of wood"]}, estimated=True)
     cut = {"text_1": "tide " * 30, "text_2": "gate " * 30, "truncate_prompt_tokens": 20}
     yield Case("score", "truncated", cut, estimated=True)
@@ -263,7 +264,7 @@ def pairs(author):
         query, documents = author.pair(True)
         yield Case("rerank", f"query {at}", {"query": query, "documents": documents}, estimated=True)
     query, document = author.pair(False)
-    yield Case("rerank", "one document", {"query": query, "documents": [document]})
+    yield Case("rerank", "one document", {"query": query, "documents": [document]}, estimated=True)
 
 
 def embedding():

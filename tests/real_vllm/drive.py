@@ -23,6 +23,7 @@ import openai
 import bodies
 import counts
 import failures
+import pictures
 import pressure
 import report
 import routes
@@ -30,7 +31,7 @@ import routing
 from gateway import Gateway
 from processes import Engine
 
-PARTS = ("counts", "routes", "pooling", "routing", "pressure", "disconnects", "deaths")
+PARTS = ("counts", "routes", "pooling", "seeing", "routing", "pressure", "disconnects", "deaths")
 POLICIES = ("strict", "forecast")
 # The least the engine must preempt on load A without the gateway; otherwise the
 # machine did not put the pool under pressure and zero with the gateway says nothing.
@@ -59,13 +60,13 @@ class Proof:
         self.running, self.faults = [], []
         self.results = {"faults": self.faults}
 
-    def engine(self, name, blocks, max_model_len, flags=()):
-        engine = Engine(self.home, name, blocks, max_model_len, flags)
+    def engine(self, name, blocks, max_model_len, flags=(), model="model"):
+        engine = Engine(self.home, name, blocks, max_model_len, flags, model)
         self.running.append(engine)
         return engine
 
-    def gateway(self, label, reservation, engines):
-        gateway = Gateway(self.options.tidegate, self.home, label, reservation, engines)
+    def gateway(self, label, reservation, engines, model="model"):
+        gateway = Gateway(self.options.tidegate, self.home, label, reservation, engines, model)
         self.running.append(gateway)
         return gateway
 
@@ -141,6 +142,19 @@ def pooling(proof):
         engine.wait()
         gateway = proof.gateway(f"pooling-{convert}", "strict", [(engine, "standard")])
         every_route(proof, gateway, cases)
+        proof.stop(gateway)
+        proof.stop(engine)
+
+
+def seeing(proof):
+    """Servers of models that take images, one family after the other."""
+    for family in pictures.FAMILIES:
+        heading(f"a server that sees: {family}")
+        flags = ["--load-format", "dummy", "--trust-request-mm-kwargs"]
+        engine = proof.engine(family, 257, 8192, flags, f"model-{family}")
+        engine.wait()
+        gateway = proof.gateway(f"seeing-{family}", "strict", [(engine, "standard")], f"model-{family}")
+        every_route(proof, gateway, pictures.seeing(family))
         proof.stop(gateway)
         proof.stop(engine)
 
@@ -223,10 +237,12 @@ def engine_deaths(proof, small, large):
 
 
 def run(proof):
-    if any(proof.wants(part) for part in PARTS if part != "pooling"):
+    if any(proof.wants(part) for part in PARTS if part not in ("pooling", "seeing")):
         generating(proof)
     if proof.wants("pooling"):
         pooling(proof)
+    if proof.wants("seeing"):
+        seeing(proof)
 
 
 def generating(proof):

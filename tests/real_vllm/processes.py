@@ -83,15 +83,15 @@ class Process:
 
 
 class Engine(Process):
-    """One vLLM server with a pool of `blocks` − 1 usable KV blocks of 32 tokens."""
+    """One vLLM server of the model directory `model` with a pool of `blocks` − 1 usable KV blocks of 32 tokens."""
 
-    def __init__(self, home, name, blocks, max_model_len, flags=()):
+    def __init__(self, home, name, blocks, max_model_len, flags=(), model="model"):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.usable_tokens = (blocks - 1) * BLOCK_SIZE
         self.max_model_len = max_model_len
         command = [
-            home / "venv/bin/vllm", "serve", home / "model",
+            home / "venv/bin/vllm", "serve", home / model,
             "--host", "127.0.0.1", "--port", self.port,
             "--served-model-name", MODEL,
             "--dtype", "bfloat16", "--enforce-eager",
