@@ -64,6 +64,7 @@ fields! {
     RequestId = "request_id",
     Stream = "stream",
     StreamOptions = "stream_options",
+    Suffix = "suffix",
     System = "system",
     Text1 = "text_1",
     Text2 = "text_2",

@@ -15,6 +15,12 @@ use super::request::{MAX_SEQUENCES, Prompt, RequestError};
 const FORMS: &str = "a string, a list of strings, a list of token ids or a list of such lists";
 const FEW: &str = "a list of at most 16384 prompts";
 
+/// What DeepSeek's models read before, between and after a text and its suffix.
+const FILL_IN_THE_MIDDLE: [&str; 3] = ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"];
+
+/// Bytes that suffixes may come to: every prompt of a list has its own copy.
+const MAX_SUFFIXES: usize = 32 << 20;
+
 /// The value of `prompt`, one entry per prompt.
 enum Sent<'a> {
     Texts(Vec<Cow<'a, str>>),
@@ -26,14 +32,16 @@ pub(super) fn completions<'a>(fields: &Fields<'a>) -> Result<Prompt<'a>, Request
     let embeds = fields.text(Field::PromptEmbeds).map_or(Ok(0), embeds)?;
     let add_special_tokens = fields.flag(Field::AddSpecialTokens)?.unwrap_or(true);
     let sent = match fields.text(Field::Prompt) {
-        None | Some("\"\"") if embeds > 0 => None,
+        None if embeds > 0 => None,
+        // Next to embeddings an empty text is a prompt of its own.
+        Some("\"\"") if embeds > 0 => Some(Sent::Texts(vec![Cow::Borrowed("")])),
         None => return Err(RequestError::Missing(Field::Prompt.name())),
         Some("\"\"") => return Err(RequestError::Empty(Field::Prompt.name())),
         Some(text) => Some(read(Field::Prompt, text)?),
     };
     Ok(match sent {
         Some(Sent::Texts(texts)) if embeds == 0 => Prompt::Texts {
-            texts,
+            texts: with_suffix(fields, texts)?,
             add_special_tokens,
         },
         Some(Sent::Ids(counts)) if embeds == 0 => Prompt::Ids(counts),
@@ -45,6 +53,25 @@ pub(super) fn completions<'a>(fields: &Fields<'a>) -> Result<Prompt<'a>, Request
         },
         None => Prompt::Embeds { prompts: embeds },
     })
+}
+
+/// The texts with the text that is to follow the output, as DeepSeek's models take
+/// it; the engines of others refuse to take any.
+fn with_suffix<'a>(
+    fields: &Fields<'a>,
+    texts: Vec<Cow<'a, str>>,
+) -> Result<Vec<Cow<'a, str>>, RequestError> {
+    let Some(suffix) = fields.string(Field::Suffix)? else {
+        return Ok(texts);
+    };
+    if suffix.len().saturating_mul(texts.len()) > MAX_SUFFIXES {
+        let expected = "at most 32 MiB over all prompts";
+        return Err(lax::unreadable(Field::Suffix.name(), expected, &suffix));
+    }
+    let [begin, hole, end] = FILL_IN_THE_MIDDLE;
+    let texts = texts.into_iter();
+    let filled = texts.map(|text| Cow::Owned(format!("{begin}{text}{hole}{suffix}{end}")));
+    Ok(filled.collect())
 }
 
 /// Number of token ids in a JSON array; `None` where it is no list of ids.
@@ -370,6 +397,21 @@ mod tests {
     }
 
     #[test]
+    fn a_suffix_is_part_of_every_prompt_and_not_multiplied_without_bound() {
+        let body = r#"{"prompt":["a","b"],"suffix":"z"}"#;
+        let Prompt::Texts { texts, .. } = prompt(body).unwrap() else {
+            panic!()
+        };
+        assert_eq!(texts[1], "<｜fim▁begin｜>b<｜fim▁hole｜>z<｜fim▁end｜>");
+        let none = prompt(r#"{"prompt":"a","suffix":null}"#).unwrap();
+        assert!(matches!(none, Prompt::Texts { texts, .. } if texts == ["a"]));
+        let long = "z".repeat(3 << 10);
+        let list = vec!["\"\""; 16_384].join(",");
+        let error = prompt(&format!(r#"{{"prompt":[{list}],"suffix":"{long}"}}"#)).unwrap_err();
+        assert_eq!(error.param(), Some("suffix"));
+    }
+
+    #[test]
     fn embeddings_make_the_count_unknown() {
         let embedded = |body| match prompt(body).unwrap() {
             Prompt::Embeds { prompts } => prompts,
@@ -378,7 +420,7 @@ mod tests {
         assert_eq!(embedded(r#"{"prompt_embeds":"AAAA"}"#), 1);
         assert_eq!(
             embedded(r#"{"prompt_embeds":["AAAA","BBBB"],"prompt":""}"#),
-            2
+            3
         );
         assert_eq!(
             embedded(r#"{"prompt_embeds":["AAAA"],"prompt":["a","b"]}"#),
