@@ -118,13 +118,7 @@ impl<C: Connector> MeasureLayer<C> {
         if let Some(unseen) = unseen {
             counted.charge(unseen);
         }
-        if let Some(limit) = bounds.shortened_to {
-            counted.shorten(limit);
-        }
-        if let (Padding::ToModel, Some(longest)) = (request.padding, bounds.longest) {
-            counted.fill(longest);
-        }
-        counted.settle();
+        fit(&mut counted, &request, &bounds);
         note(&letter, &counted);
         self.warn_of_overrun(&letter, &counted);
         if let (Precision::AtLeast, Some(refusal)) =
@@ -226,6 +220,17 @@ impl<C: Connector> MeasureLayer<C> {
             );
         }
     }
+}
+
+/// Makes the prompts as long as the engine will.
+fn fit(counted: &mut Counted, request: &Request<'_>, bounds: &Bounds) {
+    if let Some(limit) = bounds.shortened_to {
+        counted.shorten(limit);
+    }
+    if let (Padding::ToModel, Some(longest)) = (request.padding, bounds.longest) {
+        counted.fill(longest);
+    }
+    counted.settle();
 }
 
 fn has_documents(prompt: &Prompt<'_>) -> bool {
@@ -375,5 +380,7 @@ where
     }
 }
 
+#[cfg(test)]
+mod captured;
 #[cfg(test)]
 mod tests;
