@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use tidegate::config::{self, Surroundings};
+use tidegate::protocol::Route;
 use tidegate::telemetry::{Kind, Metric};
 
 fn file(name: &str) -> String {
@@ -43,6 +44,24 @@ fn the_metrics_table_tells_every_metric_as_the_code_does() {
         told == expected,
         "the table in README.md must read\n{expected}"
     );
+}
+
+#[test]
+fn the_table_of_routes_lists_every_path_that_is_served() {
+    let readme = file("README.md");
+    let rows = readme.lines().filter(|line| line.contains("| `/"));
+    let mut told: Vec<(String, String)> = Vec::new();
+    for row in rows {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let paths = cells[2].split(", ");
+        told.extend(paths.map(|path| (path.replace('`', ""), cells[1].replace('`', ""))));
+    }
+    let mut served: Vec<(String, String)> = Route::served()
+        .map(|(path, route)| (path.to_owned(), route.label().to_owned()))
+        .collect();
+    told.sort();
+    served.sort();
+    assert_eq!(told, served);
 }
 
 fn metric_row(metric: Metric) -> String {
