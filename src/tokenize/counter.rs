@@ -29,6 +29,8 @@ pub struct ModelCounter {
     trust: Trust,
     /// Tokens in front of a framed text that no post-processor adds.
     bos: u64,
+    /// What becomes of a text before an engine sees it.
+    prepare: Option<fn(&str) -> String>,
 }
 
 /// Counts one text, if it can.
@@ -52,6 +54,7 @@ impl ModelCounter {
             renderer,
             media,
             bos,
+            prepare,
         } = load(spec)?;
         Ok(Self {
             engines,
@@ -61,6 +64,7 @@ impl ModelCounter {
             calibration: Calibration::default(),
             trust: Trust::default(),
             bos,
+            prepare,
         })
     }
 
@@ -321,7 +325,9 @@ impl ModelCounter {
         encoding: Encoding,
         (effort, by): (&Effort<'_>, By<'_>),
     ) -> Counted {
-        by(text, encoding, effort).unwrap_or_else(|| Counted {
+        let prepared = self.prepare.map(|prepare| prepare(text));
+        let prepared = prepared.as_deref().unwrap_or(text);
+        by(prepared, encoding, effort).unwrap_or_else(|| Counted {
             tokens: self.calibration.tokens(effort.tenant, text),
             precision: Precision::Estimated,
         })

@@ -12,7 +12,7 @@ use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::media::{Described, MediaRules};
 use super::render::{DeepSeek, Jinja, Mistral, Renderer};
 use super::template::ModelTemplates;
-use super::{CounterSpec, LoadError, Source, added, tekken};
+use super::{CounterSpec, LoadError, Source, added, sentencepiece, tekken};
 
 /// File names under which a vocabulary belongs to the model directory around it.
 const CANONICAL: [&str; 4] = [
@@ -32,6 +32,8 @@ pub(super) struct Loaded {
     pub(super) media: MediaRules,
     /// Tokens in front of a framed text that no post-processor adds.
     pub(super) bos: u64,
+    /// What becomes of a text before an engine sees it.
+    pub(super) prepare: Option<fn(&str) -> String>,
 }
 
 /// Reads and compiles everything. Blocking; takes seconds for a large vocabulary.
@@ -90,7 +92,20 @@ fn from_files(
             let engines = Engines::from_ranks(&ranks, spec.max_run_bytes)?;
             (engines, Family::Mistral(format))
         }
-        Vocabulary::Ranks(path) | Vocabulary::SentencePiece(path) => {
+        Vocabulary::SentencePiece(path) => {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(format) = name.and_then(tekken::format_of_name) else {
+                return Err(LoadError::Unsupported { path: path.clone() });
+            };
+            let model = sentencepiece::read(path)?;
+            let engines = Engines::from_json(path, model, spec.max_run_bytes)?;
+            let loaded = loaded(Some(engines), Family::Mistral(format), files, spec);
+            return Ok(Loaded {
+                prepare: Some(sentencepiece::prepared),
+                ..loaded
+            });
+        }
+        Vocabulary::Ranks(path) => {
             return Err(LoadError::Unsupported { path: path.clone() });
         }
     };
@@ -140,6 +155,7 @@ fn loaded(
         renderer,
         media,
         bos,
+        prepare: None,
     }
 }
 

@@ -33,6 +33,7 @@ mod messages;
 mod parts;
 mod render;
 mod runs;
+mod sentencepiece;
 mod tekken;
 mod template;
 #[cfg(test)]

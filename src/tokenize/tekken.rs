@@ -1,8 +1,8 @@
-//! `tekken.json`: the vocabulary and the prompt format of Mistral's models.
+//! The vocabulary and the prompt format of Mistral's models.
 //!
-//! Decides what such a file means, as Mistral's own library reads it: which part
-//! of the vocabulary is in use, and which version of the format chats are in.
-//! Never encodes.
+//! Decides what a `tekken.json` means, as Mistral's own library reads it: which part
+//! of the vocabulary is in use, and which version of the format chats are in; the
+//! latter of a SentencePiece model too, by its name. Never encodes.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::LoadError;
 use super::engine::Ranks;
+use super::{AddedTokens, LoadError};
 
 /// The part of the file that counting needs.
 #[derive(Deserialize)]
@@ -61,6 +61,8 @@ pub(super) struct Format {
     pub(super) has_thinking: bool,
     /// The efforts that the model knows; none are for models without settings.
     pub(super) efforts: Option<Efforts>,
+    /// What a control token spelled out in a text is.
+    pub(super) added: AddedTokens,
 }
 
 /// The efforts that a model's settings may ask for.
@@ -127,6 +129,24 @@ pub(super) fn read(path: &Path) -> Result<Read, LoadError> {
     })
 }
 
+/// The format that the name of a SentencePiece model tells; `None` for a name that
+/// tells none.
+pub(super) fn format_of_name(name: &str) -> Option<Result<Format, String>> {
+    let (_, version) = name.split_once(".model.")?;
+    // What follows an m is the version of the format of images.
+    let version = match version.split('m').next()? {
+        "v3" => Version::V3,
+        "v7" => Version::V7,
+        other => return Some(Err(format!("the format {other} of {name} is not known"))),
+    };
+    Some(Ok(Format {
+        version,
+        has_thinking: false,
+        efforts: None,
+        added: AddedTokens::Recognised,
+    }))
+}
+
 fn format(tekken: &Tekken) -> Result<Format, String> {
     let version = match tekken.config.version.as_str() {
         "v3" => Version::V3,
@@ -142,6 +162,7 @@ fn format(tekken: &Tekken) -> Result<Format, String> {
         version,
         has_thinking: version >= Version::V13 && has("[THINK]") && has("[/THINK]"),
         efforts: efforts(tekken.model_settings_builder.as_ref())?,
+        added: AddedTokens::Ordinary,
     })
 }
 

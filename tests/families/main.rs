@@ -214,6 +214,13 @@ fn mistral_tekken_counts_as_in_vllm() {
 }
 
 #[test]
+fn mistral_v7_counts_as_in_vllm() {
+    let counter = directory(&models::committed("mistral_v7"));
+    texts_are_equal("mistral_v7", &counter);
+    assert_eq!(chats_are_equal("mistral_v7", &counter), 2622 + 204 + 20);
+}
+
+#[test]
 fn gpt_oss_counts_as_in_vllm_without_a_file() {
     let counter = load(Source::Tiktoken("o200k_harmony".into()));
     texts_are_equal("gpt_oss", &counter);

@@ -1,7 +1,7 @@
 //! Mistral's own formats, which its models' vocabularies come with.
 //!
-//! Decides the pieces of a prompt for a `tekken.json`: control tokens by id, all
-//! text as ordinary text. What Mistral's library refuses is not foreseen here but
+//! Decides the pieces of a prompt: control tokens by id, all text as ordinary text
+//! (of SentencePiece models, a few tokens that text spells too). What Mistral's library refuses is not foreseen here but
 //! left to the engine. Never reads a template: the engine refuses them.
 
 mod items;
@@ -10,7 +10,7 @@ mod write;
 
 use std::borrow::Cow;
 
-use super::{AddedTokens, Pieces, Segment};
+use super::{Pieces, Segment};
 use crate::tokenize::ChatInput;
 use crate::tokenize::chat::Odd;
 use crate::tokenize::tekken::Format;
@@ -33,7 +33,7 @@ impl Mistral {
         order::check(&messages, self.0.version)?;
         let items = items::joined(messages, self.0.version)?;
         let preface = write::Preface::new(chat, &self.0)?;
-        let mut pieces = Pieces::new(AddedTokens::Ordinary);
+        let mut pieces = Pieces::new(self.0.added);
         pieces.ids(1);
         write::prompt(items, &preface, &mut pieces)?;
         Ok(pieces)
