@@ -128,7 +128,7 @@ impl Refused {
     /// As `/v1/messages` tells it: errors of the engine have Anthropic's shape,
     /// those of the body's reader do not.
     #[must_use]
-    pub(super) fn to_messages(mut self) -> Self {
+    pub(super) fn told_by_messages(mut self) -> Self {
         let error = &self.body["error"];
         if error.is_object() && error["type"] != "Bad Request" {
             let error = json!({"type": error["type"], "message": error["message"]});

@@ -78,8 +78,8 @@ async fn route(
         "/v1/responses" => generate(shared, Kind::Responses, head, body).await,
         "/v1/messages" => generate(shared, Kind::Messages, head, body)
             .await
-            .map_err(Refused::to_messages),
-        "/v1/messages/count_tokens" => count(shared, head, body).map_err(Refused::to_messages),
+            .map_err(Refused::told_by_messages),
+        "/v1/messages/count_tokens" => count(shared, head, body).map_err(Refused::told_by_messages),
         "/tokenize" => tokenize(shared, head, body),
         "/v1/models" => Ok(models(shared)),
         "/metrics" => Ok(metrics(shared)),

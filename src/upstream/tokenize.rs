@@ -1,4 +1,4 @@
-//! Asks an engine's own `/tokenize` how long a prompt is.
+//! Asks an engine's own `/tokenize` (or its count of messages) how long a prompt is.
 //!
 //! Exact for what the route reads; it ignores `reasoning_effort`, `documents`
 //! and `tool_choice`, so a request with those may count differently. The route
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::Full;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -97,8 +98,17 @@ pub async fn tokenize<C: Connector>(
     bounds: Bounds,
 ) -> Result<Counted, TokenizeError> {
     let body = serde_json::to_vec(question).expect("strings and JSON values serialise");
-    let mut request = Request::post("/tokenize")
-        .body(Full::new(Bytes::from(body)))
+    ask(client, endpoint, ("/tokenize", Bytes::from(body)), bounds).await
+}
+
+async fn ask<C: Connector, A: DeserializeOwned>(
+    client: &Client<C>,
+    endpoint: &Endpoint,
+    (path, body): (&'static str, Bytes),
+    bounds: Bounds,
+) -> Result<A, TokenizeError> {
+    let mut request = Request::post(path)
+        .body(Full::new(body))
         .expect("a constant path is a URI");
     request
         .headers_mut()
@@ -108,6 +118,32 @@ pub async fn tokenize<C: Connector>(
         return Err(TokenizeError::Status(answer.status));
     }
     serde_json::from_slice(&answer.body).map_err(|_| TokenizeError::NoCount)
+}
+
+/// Asks `endpoint` for the prompt tokens of a `/v1/messages` body, sent as it is.
+///
+/// Exact for everything that route reads. Dropping the future closes the connection.
+///
+/// # Errors
+/// As [`tokenize`]; a prompt longer than the model takes is a [`TokenizeError::Status`].
+pub async fn count_message<C: Connector>(
+    client: &Client<C>,
+    endpoint: &Endpoint,
+    body: Bytes,
+    bounds: Bounds,
+) -> Result<u64, TokenizeError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        input_tokens: u64,
+    }
+    let answer: Answer = ask(
+        client,
+        endpoint,
+        ("/v1/messages/count_tokens", body),
+        bounds,
+    )
+    .await?;
+    Ok(answer.input_tokens)
 }
 
 #[cfg(test)]

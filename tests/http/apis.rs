@@ -399,3 +399,26 @@ async fn what_is_counted_is_what_a_simulated_engine_bills() {
     assert_eq!(stand.settle().await["finished"], 3);
     engine.check().await;
 }
+
+#[tokio::test]
+async fn messages_that_only_their_own_count_gets_right_are_counted_by_it() {
+    let ask = MESSAGES.ask(8, r#","thinking":{"type":"disabled"}"#);
+    for (counts, expected) in [(Some(10), "exact"), (None, "estimated")] {
+        let spec = FakeSpec {
+            counts,
+            ..FakeSpec::default()
+        };
+        let fake = Fake::start(spec).await;
+        let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+        let mut client = stand.send(&ask).await;
+        fake.call().await.ok(MESSAGE).await;
+        let reply = client.reply().await;
+        let counted = reply.header("x-tidegate-prompt-tokens").unwrap();
+        assert!(counted.ends_with(expected), "{counted}");
+        let sent: Value = serde_json::from_slice(ask.body()).unwrap();
+        let asked = fake.tokenized().contains(&sent);
+        assert_eq!(asked, counts.is_some(), "the body as it is");
+        assert_eq!(stand.settle().await["finished"], 1);
+        fake.check();
+    }
+}

@@ -291,7 +291,15 @@ impl<I: Io> Shared<I> {
                 self.lock().tokenized.push(asked);
                 answer(200, json, spec.tokens(count).as_bytes())
             }
-            ("/tokenize", None) => answer(404, json, br#"{"detail":"Not Found"}"#),
+            ("/v1/messages/count_tokens", Some(count)) => {
+                let asked = serde_json::from_slice(body).unwrap();
+                self.lock().tokenized.push(asked);
+                let counted = format!(r#"{{"input_tokens":{count}}}"#);
+                answer(200, json, counted.as_bytes())
+            }
+            ("/tokenize" | "/v1/messages/count_tokens", None) => {
+                answer(404, json, br#"{"detail":"Not Found"}"#)
+            }
             (path, _) => {
                 self.lock().strangers.push(path.to_owned());
                 answer(404, json, b"{}")

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::layers::pool::Pool;
 use crate::layers::seat::Seat;
 use crate::protocol::request::{Chat, Origin, Prompt};
@@ -30,8 +32,8 @@ pub(super) struct Ask<'a, C> {
     pub(super) pool: &'a Pool,
     /// The id the model is asked by.
     pub(super) model: &'a str,
-    /// Bytes of the request's body, which bound the answer.
-    pub(super) body_bytes: usize,
+    /// The request's body; its size bounds the answer.
+    pub(super) body: &'a Bytes,
 }
 
 // === impl Ask ===
@@ -83,6 +85,16 @@ impl<C: Connector> Ask<'_, C> {
         } else {
             Precision::Exact
         };
+        // Where it counts messages itself, that is what it will do with them.
+        if ignored
+            && chat.origin == Origin::Messages
+            && let Some(tokens) = self.message().await
+        {
+            return Some(Count {
+                prompts: vec![tokens],
+                precision: Precision::Exact,
+            });
+        }
         let tokens = self.ask(&question).await?;
         Some(Count {
             prompts: vec![tokens],
@@ -90,12 +102,28 @@ impl<C: Connector> Ask<'_, C> {
         })
     }
 
+    async fn message(&self) -> Option<u64> {
+        let seat = idlest(self.pool)?;
+        let bounds = Bounds {
+            time: PATIENCE,
+            bytes: ANSWER_FRAME,
+        };
+        let body = self.body.clone();
+        let counted = tokenize::count_message(self.client, seat.endpoint(), body, bounds).await;
+        counted
+            .inspect_err(|error| {
+                tracing::debug!(backend = %seat.name(), %error, "no count of a message");
+            })
+            .ok()
+    }
+
     async fn ask(&self, question: &Question<'_>) -> Option<u64> {
         let seat = idlest(self.pool)?;
         let bounds = Bounds {
             time: PATIENCE,
             bytes: self
-                .body_bytes
+                .body
+                .len()
                 .saturating_mul(ANSWER_SHARE)
                 .saturating_add(ANSWER_FRAME),
         };

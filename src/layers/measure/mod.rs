@@ -171,7 +171,7 @@ impl<C: Connector> MeasureLayer<C> {
                 client: &self.client,
                 pool: &letter.pool,
                 model: letter.pool.id(letter.served),
-                body_bytes,
+                body: &letter.body.bytes,
             };
             if let Some(count) = ask.count(&prompt).await {
                 let mut counted = Counted::new(count);

@@ -5,8 +5,8 @@
 
 use crate::core::units::Tokens;
 use crate::protocol::Request;
-use crate::protocol::request::{Prompt, Truncate};
-use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part};
+use crate::protocol::request::{Prompt, Truncate, Unseen};
+use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part, Precision};
 
 use super::count::{count_with, embeddings, with_input};
 
@@ -26,6 +26,9 @@ pub fn count_offline(
     };
     if let Some(Truncate::To(tokens)) = request.truncate {
         counted.shorten(Tokens::new(tokens.max(1)));
+    }
+    if matches!(&request.prompt, Prompt::Chat(chat) if chat.unseen != Unseen::default()) {
+        counted.precision = counted.precision.and(Precision::Estimated);
     }
     counted.settle();
     Ok(Count {
