@@ -121,16 +121,7 @@ impl<C: Connector> MeasureLayer<C> {
         fit(&mut counted, &request, &bounds);
         note(&letter, &counted);
         self.warn_of_overrun(&letter, &counted);
-        if let (Precision::AtLeast, Some(refusal)) =
-            (counted.precision, bounds.refusal(counted.longest()))
-        {
-            return Err(refusal.into());
-        }
-        let refuses = letter.pool.counting().on_uncountable == OnUncountable::Refuse
-            && letter.route.work() != WorkKind::Aside;
-        if refuses && counted.precision != Precision::Exact && !counted.by_policy {
-            return Err(MeasureError::TokenizerUnavailable.into());
-        }
+        must_do(&letter, &counted, &bounds)?;
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
         let outline = outline(&request, &counted, asked);
@@ -235,6 +226,21 @@ fn fit(counted: &mut Counted, request: &Request<'_>, bounds: &Bounds) {
 
 fn has_documents(prompt: &Prompt<'_>) -> bool {
     matches!(prompt, Prompt::Chat(chat) if chat.documents.is_some())
+}
+
+/// Refuses a count that is past every limit, or not exact where it must be.
+fn must_do(letter: &Letter, counted: &Counted, bounds: &Bounds) -> Result<(), Refusal> {
+    if let (Precision::AtLeast, Some(refusal)) =
+        (counted.precision, bounds.refusal(counted.longest()))
+    {
+        return Err(refusal.into());
+    }
+    let refuses = letter.pool.counting().on_uncountable == OnUncountable::Refuse
+        && letter.route.work() != WorkKind::Aside;
+    if refuses && counted.precision != Precision::Exact && !counted.by_policy {
+        return Err(MeasureError::TokenizerUnavailable.into());
+    }
+    Ok(())
 }
 
 /// Tokens of a prompt beside what was counted: at most one a byte.
