@@ -108,12 +108,9 @@ impl Form {
         let disposition = part.headers().get(CONTENT_DISPOSITION);
         let is_extended = disposition
             .is_some_and(|header| memchr::memmem::find(header.as_bytes(), b"*=").is_some());
-        let known = NAMES.into_iter().zip(&mut self.values);
         let name = part.name().unwrap_or_default();
-        let known = known
-            .into_iter()
-            .find(|(known, _)| *known == name)
-            .map(|(name, value)| (name, value));
+        let mut fields = NAMES.into_iter().zip(&mut self.values);
+        let known = fields.find(|(known, _)| *known == name);
         let is_file = name == FILE;
         if is_extended && !is_file {
             return Err(RequestError::Form("a field's name is encoded".into()));
