@@ -12,10 +12,11 @@ use super::files::{self, ModelFiles, Templates, Vocabulary};
 use super::media::{Described, MediaRules};
 use super::render::{DeepSeek, Jinja, Mistral, Renderer};
 use super::template::ModelTemplates;
-use super::{CounterSpec, LoadError, Source, added, sentencepiece, tekken};
+use super::{CounterSpec, LoadError, Source, added, ranks, sentencepiece, tekken};
 
 /// File names under which a vocabulary belongs to the model directory around it.
-const CANONICAL: [&str; 4] = [
+const CANONICAL: [&str; 5] = [
+    "qwen.tiktoken",
     "tokenizer.json",
     "tokenizer.model",
     "tiktoken.model",
@@ -106,7 +107,12 @@ fn from_files(
             });
         }
         Vocabulary::Ranks(path) => {
-            return Err(LoadError::Unsupported { path: path.clone() });
+            let read = ranks::load(path, &files, spec.max_run_bytes)?;
+            let family = Family::of(&files.config);
+            return Ok(Loaded {
+                bos: read.before_a_prompt,
+                ..loaded(Some(read.engines), family, files, spec)
+            });
         }
     };
     Ok(loaded(Some(engines), family, files, spec))

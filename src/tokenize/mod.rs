@@ -31,6 +31,7 @@ mod load;
 mod media;
 mod messages;
 mod parts;
+mod ranks;
 mod render;
 mod runs;
 mod sentencepiece;
@@ -277,6 +278,19 @@ pub enum LoadError {
     NoVocabulary {
         /// The directory.
         directory: PathBuf,
+    },
+    /// A vocabulary that does not say how it is used, of a model whose way is not
+    /// known.
+    #[error(
+        "{path} does not say how it is used, and a tokenizer of class {class:?} in a model of type {kind:?} is not known"
+    )]
+    UnknownFamily {
+        /// The file.
+        path: PathBuf,
+        /// `tokenizer_class` of `tokenizer_config.json`.
+        class: String,
+        /// `model_type` of `config.json`.
+        kind: String,
     },
     /// A format that no reader takes.
     #[error("{path} is a vocabulary of a format that is not supported")]

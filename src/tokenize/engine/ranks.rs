@@ -28,7 +28,7 @@ impl Ranks {
     /// # Errors
     /// A token that no two other tokens merge into; tiktoken can still produce
     /// it, a list of merges cannot.
-    pub(super) fn tokenizer_json(&self) -> Result<Value, String> {
+    pub(in crate::tokenize) fn tokenizer_json(&self) -> Result<Value, String> {
         let by_bytes: HashMap<&[u8], u32> = self
             .ranks
             .iter()
