@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::config::HubModel;
 
@@ -21,6 +22,9 @@ use super::listing::{is_plain, is_vocabulary};
 
 /// Tells the stages of one process apart.
 static STAGES: AtomicU64 = AtomicU64::new(0);
+
+/// Age at which a stage is nobody's any more: no fetch takes so long.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Digits of a commit's full name.
 const COMMIT_DIGITS: usize = 40;
@@ -81,8 +85,26 @@ impl Cache {
             path: self.root.join("snapshots").join(name),
             commit: commit.to_owned(),
         };
+        self.clear_away();
         create(&stage.path)?;
         Ok(stage)
+    }
+
+    /// Removes stages that a process left behind when it was killed. What cannot be
+    /// removed does no harm.
+    fn clear_away(&self) {
+        let entries = self.root.join("snapshots").read_dir();
+        for entry in entries.into_iter().flatten().flatten() {
+            let modified = entry.metadata().and_then(|metadata| metadata.modified());
+            let age = modified.ok().and_then(|at| at.elapsed().ok());
+            let staged = entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.starts_with('.'));
+            if staged && age.is_some_and(|age| age > STALE) {
+                drop(fs::remove_dir_all(entry.path()));
+            }
+        }
     }
 
     /// Moves staged files to their place and lets the revision mean them.

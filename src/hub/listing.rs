@@ -6,7 +6,7 @@
 use serde::Deserialize;
 
 /// Files that say how prompts are tokenized and rendered.
-const NEEDED: [&str; 10] = [
+const NEEDED: [&str; 11] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -17,6 +17,7 @@ const NEEDED: [&str; 10] = [
     "tokenizer.model",
     "tiktoken.model",
     "preprocessor_config.json",
+    "processor_config.json",
 ];
 
 /// Where named templates are.

@@ -14,7 +14,7 @@ mod listing;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
@@ -29,9 +29,13 @@ use client::Client;
 pub struct Hub {
     settings: HubSettings,
     client: Client,
-    /// When each model was last asked for. Locked for a look-up.
-    attempts: Mutex<HashMap<HubModel, Instant>>,
+    /// Locked for a look-up.
+    attempts: Mutex<HashMap<HubModel, Attempt>>,
 }
+
+/// When a model was last asked for. Locked while it is fetched, so that it is
+/// fetched by one caller and the others find it.
+type Attempt = Arc<Mutex<Option<Instant>>>;
 
 /// How new a model's files must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,41 +136,46 @@ impl Hub {
     }
 
     /// A directory with the tokenizer files of `model`, fetched where they are not
-    /// there. Blocking, for as long as the settings allow for each file.
+    /// there. Blocking, for as long as the settings allow for each file, and while
+    /// another caller fetches the same model.
     ///
     /// # Errors
     /// The files are not in the cache and cannot or may not be fetched. What was
     /// in the cache before is still there.
     pub fn directory(&self, model: &HubModel, wanted: Wanted) -> Result<PathBuf, HubError> {
         let cache = Cache::new(&self.settings.cache_dir, model);
-        let cached = cache.snapshot();
-        let may_ask = self.may_fetch() && self.is_due(model);
-        match cached {
-            Some(found) if wanted == Wanted::Any || !may_ask => Ok(found),
-            _ if may_ask => self.fetch(model, &cache),
-            _ if self.may_fetch() => Err(HubError::TooSoon {
-                model: model.to_string(),
-                period: self.settings.retry_after,
-            }),
-            _ => Err(HubError::NotCached {
+        let any = |_: &PathBuf| wanted == Wanted::Any;
+        if let Some(found) = cache.snapshot().filter(any) {
+            return Ok(found);
+        }
+        if !self.may_fetch() {
+            return cache.snapshot().ok_or_else(|| HubError::NotCached {
                 model: model.to_string(),
                 cache: self.settings.cache_dir.clone(),
-            }),
+            });
         }
+        let attempt = self.attempt(model);
+        let mut last = attempt.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another may have fetched it while this one waited.
+        if let Some(found) = cache.snapshot().filter(any) {
+            return Ok(found);
+        }
+        if last.is_some_and(|last| last.elapsed() < self.settings.retry_after) {
+            return cache.snapshot().ok_or_else(|| HubError::TooSoon {
+                model: model.to_string(),
+                period: self.settings.retry_after,
+            });
+        }
+        *last = Some(Instant::now());
+        self.fetch(model, &cache)
     }
 
-    fn is_due(&self, model: &HubModel) -> bool {
-        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts
-            .get(model)
-            .is_none_or(|last| last.elapsed() >= self.settings.retry_after)
+    fn attempt(&self, model: &HubModel) -> Attempt {
+        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(attempts.entry(model.clone()).or_default())
     }
 
     fn fetch(&self, model: &HubModel, cache: &Cache) -> Result<PathBuf, HubError> {
-        self.attempts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(model.clone(), Instant::now());
         let listing = self.client.listing(model)?;
         let files = listing.tokenizer_files();
         if !files.iter().any(|file| listing::is_vocabulary(&file.name)) {
