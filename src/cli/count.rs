@@ -13,8 +13,8 @@ use super::Failure;
 use crate::app::{CounterError, load_counter};
 use crate::config::{HubAccess, HubModel, HubSettings, Model, Process, Secret, TokenizerChoice};
 use crate::hub::{Hub, HubError, Wanted};
-use crate::layers::measure::{count_offline, parts_offline};
-use crate::protocol::{Request, Route, parse, route};
+use crate::layers::measure::Offline;
+use crate::protocol::{Route, parse, route};
 use crate::tokenize::{Count, ModelCounter, Part, Precision};
 
 /// Most that is read of the input, in bytes: four of the largest bodies a
@@ -111,7 +111,7 @@ fn load(flags: &Flags) -> Result<ModelCounter, Failure> {
     let wrong = |problem: String| {
         Failure::Configuration(format!("--tokenizer {:?} {problem}", flags.tokenizer))
     };
-    let choice = TokenizerChoice::parse(&written(flags), &Process::new("."));
+    let choice = TokenizerChoice::parse(&written(flags), &Process::new(""));
     let choice = choice.map_err(wrong)?;
     if choice == TokenizerChoice::Engine {
         let problem = "asks a running engine; `tidegate check --live` does";
@@ -192,27 +192,30 @@ fn told(flags: &Flags, counter: &ModelCounter, body: &[u8]) -> Result<Told, Fail
         .map_or(flags.route, |_| Route::Completions);
     let begun = Instant::now();
     let request = parse(route, body).map_err(|error| refused(error.to_string()))?;
-    let count = count_offline(counter, &request, body.len())
+    let offline = Offline {
+        counter,
+        request: &request,
+        body_bytes: body.len(),
+        stored_history: Model::new("model", Vec::new()).stored_history,
+    };
+    let count = offline
+        .count()
         .map_err(|error| refused(format!("the engine would refuse this request: {error}")))?;
     let took = begun.elapsed();
     Ok(Told {
         tokens: count.total(),
         exact: count.precision == Precision::Exact,
-        parts: shares(flags, counter, (&request, &count)),
+        parts: shares(flags, &offline, &count),
         micros: micros(took),
     })
 }
 
-fn shares(
-    flags: &Flags,
-    counter: &ModelCounter,
-    (request, count): (&Request<'_>, &Count),
-) -> Vec<Share> {
+fn shares(flags: &Flags, offline: &Offline<'_>, count: &Count) -> Vec<Share> {
     let name = |part: Part| match flags.text {
         Some(_) => "text".to_owned(),
         None => part.name,
     };
-    let parts = parts_offline(counter, request, count).into_iter();
+    let parts = offline.parts(count).into_iter();
     let share = |part: Part| Share {
         tokens: part.tokens,
         name: name(part),

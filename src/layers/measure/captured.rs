@@ -5,7 +5,8 @@ use std::path::Path;
 use http::Method;
 use serde_json::Value;
 
-use super::count_offline;
+use super::Offline;
+use crate::core::units::Tokens;
 use crate::protocol::{parse, route};
 use crate::tokenize::{CounterSpec, ModelCounter, Precision, Source};
 
@@ -58,7 +59,13 @@ fn counted_here(counter: &ModelCounter, exchange: &Value) -> Option<(u64, bool)>
     let route = route(&Method::POST, path).unwrap().route;
     let body = written_out(&exchange["body"]).to_string();
     let request = parse(route, body.as_bytes()).ok()?;
-    let count = count_offline(counter, &request, body.len()).unwrap();
+    let offline = Offline {
+        counter,
+        request: &request,
+        body_bytes: body.len(),
+        stored_history: Tokens::new(4096),
+    };
+    let count = offline.count().unwrap();
     Some((count.total(), count.precision == Precision::Exact))
 }
 

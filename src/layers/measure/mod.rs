@@ -44,7 +44,7 @@ use engine::Ask;
 use recheck::Recheck;
 pub use recheck::Sampler;
 
-pub use offline::{count_offline, parts_offline};
+pub use offline::Offline;
 
 /// `0` forbids the offload tier for this request; nothing widens a tenant's rule.
 const ALLOW_OFFLOAD: HeaderName = HeaderName::from_static("x-tidegate-allow-offload");

@@ -1,44 +1,77 @@
 //! Counts a request that nobody sent, for commands that look at one.
 //!
-//! Decides nothing of its own: the prompt is read, counted and truncated by the
-//! functions of the request path, on the calling thread.
+//! Decides nothing of its own: the prompt is counted, charged for what is not in
+//! it and truncated by the functions of the request path, on the calling thread.
 
 use crate::core::units::Tokens;
 use crate::protocol::Request;
-use crate::protocol::request::{Prompt, Truncate, Unseen};
-use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part, Precision};
+use crate::protocol::request::{Prompt, Truncate};
+use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part};
 
 use super::count::{count_with, embeddings, with_input};
+use super::unseen;
 
-/// Counts the prompts of `request`, whose body was `body_bytes` long, as the
-/// gateway does where nothing is known of the engines. Blocks for long prompts.
-///
-/// # Errors
-/// A request that the engine would refuse with 400.
-pub fn count_offline(
-    counter: &ModelCounter,
-    request: &Request<'_>,
-    body_bytes: usize,
-) -> Result<Count, CountError> {
-    let mut counted = match &request.prompt {
-        Prompt::Embeds { prompts } => embeddings(*prompts, body_bytes),
-        prompt => count_with(counter, prompt, &Effort::default())?,
-    };
-    if let Some(Truncate::To(tokens)) = request.truncate {
-        counted.shorten(Tokens::new(tokens.max(1)));
-    }
-    if matches!(&request.prompt, Prompt::Chat(chat) if chat.unseen != Unseen::default()) {
-        counted.precision = counted.precision.and(Precision::Estimated);
-    }
-    counted.settle();
-    Ok(Count {
-        prompts: counted.prompts.iter().map(|prompt| prompt.get()).collect(),
-        precision: counted.precision,
-    })
+/// A request to look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Offline<'a> {
+    /// What it is counted with.
+    pub counter: &'a ModelCounter,
+    /// The request.
+    pub request: &'a Request<'a>,
+    /// Bytes of its body.
+    pub body_bytes: usize,
+    /// Tokens charged for a conversation that only the engine has.
+    pub stored_history: Tokens,
 }
 
-/// Tells a count of `request` part by part; the parts sum to its total. Blocks
-/// for long prompts, up to three times as long as the count did.
-pub fn parts_offline(counter: &ModelCounter, request: &Request<'_>, count: &Count) -> Vec<Part> {
-    with_input(&request.prompt, |input| counter.parts(input, count))
+// === impl Offline ===
+
+impl Offline<'_> {
+    /// Counts the prompts as the gateway does where nothing is known of the
+    /// engines. Blocks for long prompts.
+    ///
+    /// # Errors
+    /// A request that the engine would refuse with 400.
+    pub fn count(&self) -> Result<Count, CountError> {
+        let mut counted = match &self.request.prompt {
+            Prompt::Embeds { prompts } => embeddings(*prompts, self.body_bytes),
+            prompt => count_with(self.counter, prompt, &Effort::default())?,
+        };
+        if let Some(unseen) = unseen(&self.request.prompt, self.stored_history) {
+            counted.charge(unseen);
+        }
+        if let Some(Truncate::To(tokens)) = self.request.truncate {
+            counted.shorten(Tokens::new(tokens.max(1)));
+        }
+        counted.settle();
+        Ok(Count {
+            prompts: counted.prompts.iter().map(|prompt| prompt.get()).collect(),
+            precision: counted.precision,
+        })
+    }
+
+    /// Tells a count of the request part by part; the parts sum to its total.
+    /// Blocks for long prompts, up to three times as long as the count did.
+    pub fn parts(&self, count: &Count) -> Vec<Part> {
+        let unseen = unseen(&self.request.prompt, self.stored_history);
+        let unseen = unseen.map_or(0, Tokens::get).min(count.total());
+        if unseen == 0 {
+            return with_input(&self.request.prompt, |input| {
+                self.counter.parts(input, count)
+            });
+        }
+        // A chat is one prompt.
+        let seen = Count {
+            prompts: vec![count.total() - unseen],
+            precision: count.precision,
+        };
+        let mut parts = with_input(&self.request.prompt, |input| {
+            self.counter.parts(input, &seen)
+        });
+        parts.push(Part {
+            name: "not in the body".to_owned(),
+            tokens: unseen,
+        });
+        parts
+    }
 }
