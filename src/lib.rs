@@ -16,7 +16,7 @@
 //! | 6 | [`cli`] |
 //! | 5 | [`app`], [`sim_server`] |
 //! | 4 | [`layers`] |
-//! | 3 | [`upstream`], [`tenants`], [`telemetry`] |
+//! | 3 | [`upstream`], [`tenants`], [`telemetry`], [`hub`] |
 //! | 2 | [`gate`] |
 //! | 1 | [`tokenize`], [`protocol`], [`config`], [`sim`] |
 //! | 0 | [`core`] |

@@ -100,7 +100,14 @@ impl Admin {
             .pools()
             .all()
             .iter()
-            .map(|pool| json!({"model": &**pool.name(), "ready": pool.is_ready()}))
+            .map(|pool| {
+                json!({
+                    "model": &**pool.name(),
+                    "ready": pool.is_ready(),
+                    "counting": state::counting(pool),
+                    "problem": pool.provenance().complaint(),
+                })
+            })
             .collect();
         let phase = self.watcher.phase();
         let ready = self.gateway.is_ready() && phase == Phase::Running;

@@ -1,7 +1,8 @@
 //! Looks at a pool once it can serve and says what the operator should know.
 //!
 //! Decides nothing itself: a small pool and backends that disagree are told in the
-//! log, once, and a tokenizer that is not the engine's is found by comparing.
+//! log, once, and a tokenizer that is not the engine's is found by comparing, each
+//! time there is a new one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,14 +31,23 @@ pub(super) async fn look_at<C: Connector>(
         tracing::warn!(model = %pool.name(), "{warning}");
     }
     let seat = known.first().map(|backend| pool.seat(backend.id));
-    if let (Some(seat), CountingPlace::Here) = (seat, pool.counting().place) {
-        let comparison = Comparison {
-            pool: &pool,
-            seat: &seat,
-            client: &client,
-            metrics: &metrics,
-        };
+    let (Some(seat), CountingPlace::Here) = (seat, pool.counting().place) else {
+        return;
+    };
+    let comparison = Comparison {
+        pool: &pool,
+        seat: &seat,
+        client: &client,
+        metrics: &metrics,
+    };
+    loop {
+        // Weak, so that a counter out of use is not held, and its address not
+        // given to the next.
+        let compared = Arc::downgrade(&pool.counter());
         comparison.run().await;
+        while std::ptr::eq(Arc::as_ptr(&pool.counter()), compared.as_ptr()) {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
@@ -37,6 +38,7 @@ use crate::upstream::client::{Client, Connector, Timing};
 use super::connection::{ConnectionLimits, serve_connection};
 use super::drain::Watcher;
 use super::error::Error;
+use super::loading::Shared;
 use super::pools::Works;
 
 /// How often histogram samples are folded.
@@ -55,6 +57,8 @@ pub struct Gateway {
     clock: Clock,
     path: Path,
     limits: ConnectionLimits,
+    /// Counts how often counters were to be loaded anew.
+    reload: watch::Sender<u64>,
     /// Held only to end with the gateway.
     _tasks: Mutex<JoinSet<()>>,
 }
@@ -79,11 +83,16 @@ impl Gateway {
     pub fn assemble<C: Connector>(config: Config, client: Client<C>) -> Result<Self, Error> {
         let telemetry = Arc::new(Telemetry::start(&config).map_err(Error::AccessLog)?);
         let clock = Clock::start();
+        let reload = watch::Sender::new(0);
         let mut works = Works {
             client: client.clone(),
             clock,
-            hub: Arc::new(Hub::new(&config.hub)),
-            metrics: Arc::clone(telemetry.metrics()),
+            counters: Shared {
+                hub: Arc::new(Hub::new(&config.hub)),
+                turns: Arc::new(Semaphore::new(cores().div_ceil(2))),
+                reload: reload.subscribe(),
+                metrics: Arc::clone(telemetry.metrics()),
+            },
             tasks: JoinSet::new(),
         };
         let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));
@@ -115,6 +124,7 @@ impl Gateway {
             door,
             clock,
             path: BoxCloneSyncService::new(stack(parts)),
+            reload,
             _tasks: Mutex::new(tasks),
         })
     }
@@ -165,6 +175,13 @@ impl Gateway {
         self.clock
     }
 
+    /// Loads the tokenizers and templates of all models anew, in the background,
+    /// and returns at once. What cannot be loaded stays as it is; see `/state`.
+    pub fn reload_counters(&self) {
+        self.reload
+            .send_modify(|times| *times = times.wrapping_add(1));
+    }
+
     /// Refuses new requests from now on, with `server_shutdown`.
     pub fn close_door(&self) {
         self.door.close();
@@ -183,6 +200,11 @@ impl Gateway {
     }
 }
 
+/// Cores this process may use, 1 where nobody can tell.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 fn parts<C: Connector>(
     config: &Config,
     client: Client<C>,
@@ -190,8 +212,7 @@ fn parts<C: Connector>(
     telemetry: Arc<Telemetry>,
 ) -> Parts<C> {
     // One core is left to the async threads where there is more than one.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = Threads::new(cores.saturating_sub(1));
+    let threads = Threads::new(cores().saturating_sub(1));
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let ingest = IngestLayer {
         pools: Arc::clone(&tenant.pools),

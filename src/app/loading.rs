@@ -1,17 +1,27 @@
-//! Puts the counters of the models in place, each loaded off the async threads.
+//! Keeps the counters of the models in place, each loaded off the async threads.
 //!
-//! Decides what a model is counted with once its files are read. Until then,
-//! and where they cannot be read, prompts are estimated or refused as the
-//! model's policy says; other models are not held up.
+//! Decides when a model's tokenizer and template are loaded: at the start, when
+//! the operator asks for it anew, and again after a while where a hub did not
+//! give them. Until the first load is done, and where it fails, prompts are
+//! estimated or refused as the model's policy says; later failures keep what is
+//! in use. Never waited for by a request. Invariant: a counter is swapped as one
+//! piece, and who counts with the old one ends with it.
 
+use std::future::pending;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use tokio::sync::{Semaphore, watch};
+use tokio::task::spawn_blocking;
 
 use crate::config::{Model, TokenizerChoice};
 use crate::hub::{Hub, Wanted};
 use crate::layers::pool::{CountingPlace, Pool};
+use crate::layers::provenance::Failure;
+use crate::telemetry::{Load, Metrics};
 use crate::tokenize::{CounterSpec, ModelCounter, Source};
 
-use super::counters::load_counter;
+use super::counters::{CounterError, counter_spec};
 
 /// A counter that needs no files.
 pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
@@ -22,23 +32,151 @@ pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
     Arc::new(counter.expect("an estimate reads no file"))
 }
 
-/// Loads the counter of `model` and puts it into `pool`.
-pub(super) async fn load_into(pool: Arc<Pool>, model: Model, hub: Arc<Hub>) {
-    let name = model.name.clone();
-    let has_tokenizer = model.tokenizer != TokenizerChoice::Estimate;
-    match tokio::task::spawn_blocking(move || load_counter(&model, &hub, Wanted::Any)).await {
-        Ok(Ok(counter)) => {
-            // Where the engine counts, or nobody does, no template is expected.
-            let expected = pool.counting().place == CountingPlace::Here && has_tokenizer;
-            if let (Some(problem), true) = (counter.template_problem(), expected) {
-                tracing::warn!(model = %name, problem, "chats of this model are estimated");
-            }
-            pool.use_counter(Arc::new(counter));
+/// What the keepers of all models share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    /// Where named models come from.
+    pub(super) hub: Arc<Hub>,
+    /// Permits to load: parsing takes a core and a gigabyte for a large
+    /// vocabulary, and requests need some of both.
+    pub(super) turns: Arc<Semaphore>,
+    /// Changes when everything is to be loaded anew.
+    pub(super) reload: watch::Receiver<u64>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// Keeps the counter of one pool.
+pub(super) struct Keeper {
+    pub(super) pool: Arc<Pool>,
+    pub(super) model: Arc<Model>,
+    pub(super) shared: Shared,
+}
+
+/// How a load ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Loaded,
+    Failed,
+}
+
+// === impl Keeper ===
+
+impl Keeper {
+    /// Loads the counter, and again whenever that is due. Dropping it leaves the
+    /// counter as it is.
+    pub(super) async fn keep(mut self) {
+        let mut ended = self.load(Wanted::Any).await;
+        self.pool.settle_counter();
+        loop {
+            let wanted = self.due(ended).await;
+            ended = self.load(wanted).await;
         }
-        Ok(Err(error)) => {
-            tracing::error!(model = %name, %error, "prompts of this model cannot be counted exactly");
-        }
-        Err(error) => tracing::error!(model = %name, %error, "loading a tokenizer panicked"),
     }
-    pool.settle_counter();
+
+    /// Waits until the next load is due; says how new its files must be.
+    async fn due(&mut self, last: Ended) -> Wanted {
+        let hub = &self.shared.hub;
+        let from_hub = matches!(self.model.tokenizer, TokenizerChoice::Hub(_));
+        let again = last == Ended::Failed && from_hub && hub.may_fetch();
+        let retry_after = hub.retry_after();
+        let retry = async move {
+            if again {
+                tokio::time::sleep(retry_after).await;
+            } else {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = retry => Wanted::Any,
+            changed = self.shared.reload.changed() => match changed {
+                Ok(()) => Wanted::Newest,
+                // Nobody is left who could ask.
+                Err(_) => pending().await,
+            },
+        }
+    }
+
+    async fn load(&self, wanted: Wanted) -> Ended {
+        let begun = Instant::now();
+        let loaded = match self.read(wanted).await {
+            Ok(loaded) => loaded,
+            Err(panicked) => Err(panicked.to_string()),
+        };
+        match loaded {
+            Ok(counter) => {
+                self.took(counter, begun);
+                Ended::Loaded
+            }
+            Err(error) => {
+                self.failed(error);
+                Ended::Failed
+            }
+        }
+    }
+
+    /// Fetches what has to be and then, in its turn, reads it.
+    async fn read(
+        &self,
+        wanted: Wanted,
+    ) -> Result<Result<ModelCounter, String>, tokio::task::JoinError> {
+        let (model, hub) = (Arc::clone(&self.model), Arc::clone(&self.shared.hub));
+        let spec = spawn_blocking(move || counter_spec(&model, &hub, wanted)).await?;
+        let spec = match spec {
+            Ok(spec) => spec,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let _turn = self.shared.turns.acquire().await;
+        let counter = spawn_blocking(move || ModelCounter::load(spec)).await?;
+        Ok(counter.map_err(|error| CounterError::from(error).to_string()))
+    }
+
+    fn took(&self, counter: ModelCounter, begun: Instant) {
+        let model = &**self.pool.name();
+        // Where the engine counts, or nobody does, no template is expected.
+        let expected = self.pool.counting().place == CountingPlace::Here
+            && self.model.tokenizer != TokenizerChoice::Estimate;
+        let problem = counter.template_problem().filter(|_| expected);
+        let problem = problem.map(str::to_owned);
+        let load = match &problem {
+            Some(problem) => {
+                tracing::warn!(model, problem, "chats of this model are estimated");
+                Load::TemplateFailed
+            }
+            None => {
+                tracing::info!(model, took = ?begun.elapsed(), "tokenizer and template are loaded");
+                Load::Loaded
+            }
+        };
+        self.shared.metrics.tokenizer_load(model, load);
+        self.pool.use_counter(Arc::new(counter));
+        self.pool.note_provenance(|provenance| {
+            provenance.loaded_at = Some(SystemTime::now());
+            provenance.problem = problem;
+            provenance.failure = None;
+        });
+    }
+
+    fn failed(&self, error: String) {
+        let model = &**self.pool.name();
+        if self.pool.provenance().loaded_at.is_some() {
+            tracing::error!(
+                model,
+                error,
+                "the tokenizer cannot be loaded anew: the one in use stays"
+            );
+        } else {
+            tracing::error!(
+                model,
+                error,
+                "prompts of this model cannot be counted exactly"
+            );
+        }
+        self.shared.metrics.tokenizer_load(model, Load::Failed);
+        self.pool.note_provenance(|provenance| {
+            provenance.failure = Some(Failure {
+                at: SystemTime::now(),
+                error,
+            });
+        });
+    }
 }

@@ -13,23 +13,20 @@ use crate::config::{Backend, Config, Model, TokenizerChoice};
 use crate::core::admission::Admission;
 use crate::core::demand::TenantId;
 use crate::gate::{Clock, Gate};
-use crate::hub::Hub;
 use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
 use crate::layers::seat::Seat;
-use crate::telemetry::Metrics;
 use crate::upstream::client::{Client, Connector};
 use crate::upstream::probe::{Handle, Probe, Target};
 
 use super::checkup;
 use super::error::Error;
-use super::loading;
+use super::loading::{self, Keeper, Shared};
 
 /// What runs behind the pools.
 pub(super) struct Works<C> {
     pub(super) client: Client<C>,
     pub(super) clock: Clock,
-    pub(super) hub: Arc<Hub>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) counters: Shared,
     pub(super) tasks: JoinSet<()>,
 }
 
@@ -57,6 +54,7 @@ impl<C: Connector> Works<C> {
             served: model.served_ids().map(Arc::from).collect(),
             gate: gate.clone(),
             counter: loading::estimate(model),
+            source: model.tokenizer.to_string(),
             counting: Counting {
                 place: match model.tokenizer {
                     TokenizerChoice::Engine => CountingPlace::Engine,
@@ -70,15 +68,16 @@ impl<C: Connector> Works<C> {
             endpoints,
         }));
         self.tasks.spawn(gate.drive());
-        self.tasks.spawn(loading::load_into(
-            Arc::clone(&pool),
-            model.clone(),
-            Arc::clone(&self.hub),
-        ));
+        let keeper = Keeper {
+            pool: Arc::clone(&pool),
+            model: Arc::new(model.clone()),
+            shared: self.counters.clone(),
+        };
+        self.tasks.spawn(keeper.keep());
         self.tasks.spawn(checkup::look_at(
             Arc::clone(&pool),
             self.client.clone(),
-            Arc::clone(&self.metrics),
+            Arc::clone(&self.counters.metrics),
         ));
         Ok(pool)
     }

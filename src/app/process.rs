@@ -1,6 +1,7 @@
 //! The `serve` command's whole life: limits, runtime, signals.
 //!
-//! Decides what a signal means: the first drains, the second cuts.
+//! Decides what a signal means: SIGTERM or ctrl-c drains, a second one cuts,
+//! SIGHUP loads tokenizers and templates anew.
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -14,7 +15,8 @@ use super::running::start;
 /// Runs a gateway until a signal ends it. Blocks; makes its own runtime.
 ///
 /// SIGTERM or ctrl-c drains: nothing new is taken, running requests finish
-/// within the drain timeout. A second one cuts at once.
+/// within the drain timeout. A second one cuts at once. SIGHUP loads tokenizers
+/// and templates anew, see [`Gateway::reload_counters`](super::Gateway::reload_counters).
 ///
 /// # Errors
 /// It cannot start. Once it runs it ends without an error.
@@ -28,19 +30,26 @@ pub fn serve(config: Config) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(Error::Runtime)?;
-    runtime.block_on(run(config))
+    let ended = runtime.block_on(run(config));
+    // A load that is under way, perhaps from a hub that does not answer, is not
+    // waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn run(config: Config) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     let running = start(config).await?;
     tracing::info!(addr = %running.addr(), admin = %running.admin_addr(), "listening");
-    signals.next().await;
+    while signals.next().await == Meaning::Reload {
+        tracing::info!("tokenizers and templates are loaded anew");
+        running.gateway().reload_counters();
+    }
     tracing::info!("draining; a second signal cuts");
     tokio::select! {
         () = running.shutdown() => tracing::info!("drained"),
         // Dropping the shutdown cuts what is left.
-        () = signals.next() => tracing::warn!("cut by a second signal"),
+        () = signals.end() => tracing::warn!("cut by a second signal"),
     }
     Ok(())
 }
@@ -53,8 +62,16 @@ fn raise_file_limit() {
     }
 }
 
-/// SIGTERM and SIGINT.
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    End,
+    Reload,
+}
+
+/// SIGTERM, SIGINT and SIGHUP.
 struct Signals {
+    hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
 }
@@ -65,13 +82,20 @@ impl Signals {
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Meaning {
         tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => Meaning::End,
+            _ = self.interrupt.recv() => Meaning::End,
+            _ = self.hangup.recv() => Meaning::Reload,
         }
+    }
+
+    /// The next signal to end; on the way out there is nothing to load.
+    async fn end(&mut self) {
+        while self.next().await != Meaning::End {}
     }
 }

@@ -3,6 +3,9 @@
 //! Keys carry their unit. Amounts of KV are in blocks, with the block size and
 //! the pool in tokens beside the capacity.
 
+use std::time::SystemTime;
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::config::Config;
@@ -49,7 +52,8 @@ fn pool_json(pool: &Pool, config: &Config) -> Value {
         "model": &**pool.name(),
         "served": served,
         "ready": pool.is_ready(),
-        "counting": if pool.counter().is_exact() { "exact" } else { "estimated" },
+        "counting": counting(pool),
+        "tokenizer": tokenizer_json(pool),
         "demoted": pool.counter().demotions().iter().map(demotion_json).collect::<Vec<_>>(),
         "backends": backends,
         "endpoints": pool.endpoints().iter().map(endpoint_json).collect::<Vec<_>>(),
@@ -71,6 +75,34 @@ fn demotion_json(demotion: &Demotion) -> Value {
         "margin_tokens": demotion.margin.tokens,
         "margin_thousandths": demotion.margin.thousandths,
     })
+}
+
+/// How prompts of a pool are counted at the moment.
+pub(super) fn counting(pool: &Pool) -> &'static str {
+    if pool.counter().is_exact() {
+        "exact"
+    } else {
+        "estimated"
+    }
+}
+
+fn tokenizer_json(pool: &Pool) -> Value {
+    let provenance = pool.provenance();
+    let failure = provenance
+        .failure
+        .as_ref()
+        .map(|failure| json!({"at": timestamp(failure.at), "error": failure.error}));
+    json!({
+        "source": provenance.source,
+        "loaded_at": provenance.loaded_at.and_then(timestamp),
+        "problem": provenance.problem,
+        "last_error": failure,
+    })
+}
+
+/// RFC 3339, in UTC; `None` for a time no calendar has.
+fn timestamp(at: SystemTime) -> Option<String> {
+    Timestamp::try_from(at).ok().map(|at| at.to_string())
 }
 
 fn backend_json(pool: &Pool, backend: &BackendState) -> Value {

@@ -56,6 +56,18 @@ fn path(written: &str, around: &dyn Surroundings) -> Result<TokenizerChoice, Str
     ))
 }
 
+impl fmt::Display for TokenizerChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) | Self::File(path) => write!(f, "{}", path.display()),
+            Self::Hub(model) => write!(f, "hub:{model}"),
+            Self::Tiktoken(name) => write!(f, "tiktoken:{name}"),
+            Self::Engine => f.write_str("engine"),
+            Self::Estimate => f.write_str("estimate"),
+        }
+    }
+}
+
 // === impl HubModel ===
 
 impl fmt::Display for HubModel {

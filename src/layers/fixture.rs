@@ -70,6 +70,7 @@ impl Fixture {
         );
         let counter = ModelCounter::load(CounterSpec::new(Source::Estimate)).unwrap();
         let pool = Pool::new(PoolParts {
+            source: "estimate".to_owned(),
             name: Arc::from("model"),
             served: vec![Arc::from("model")],
             gate: gate(),

@@ -33,6 +33,7 @@ mod models;
 pub mod observe;
 mod owned;
 pub mod pool;
+pub mod provenance;
 pub mod reason;
 pub mod relay;
 pub mod rescue;

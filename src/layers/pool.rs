@@ -20,6 +20,7 @@ use crate::tenants::TenantRef;
 use crate::tokenize::ModelCounter;
 use crate::upstream::probe::Handle;
 
+use super::provenance::{Notes, Provenance};
 use super::seat::Seat;
 use super::seldom::Seldom;
 
@@ -37,6 +38,7 @@ pub struct Pool {
     counter_settled: AtomicBool,
     overruns: Seldom,
     differences: Seldom,
+    notes: Notes,
 }
 
 /// How prompts of a pool are counted.
@@ -69,6 +71,8 @@ pub struct PoolParts {
     pub gate: Gate,
     /// Its counter until a better one is loaded.
     pub counter: Arc<ModelCounter>,
+    /// Where that will come from, for the operator.
+    pub source: String,
     /// How prompts are counted.
     pub counting: Counting,
     /// Bounds of its line.
@@ -103,6 +107,7 @@ impl Pool {
             counter_settled: AtomicBool::new(false),
             overruns: Seldom::default(),
             differences: Seldom::default(),
+            notes: Notes::new(parts.source),
         }
     }
 
@@ -137,7 +142,17 @@ impl Pool {
         self.counter.store(counter);
     }
 
-    /// No better counter will come.
+    /// Where the counter comes from, and how its last load went.
+    pub fn provenance(&self) -> Arc<Provenance> {
+        self.notes.read()
+    }
+
+    /// Notes what is new about that. For the one task that loads the counter.
+    pub fn note_provenance(&self, change: impl FnOnce(&mut Provenance)) {
+        self.notes.note(change);
+    }
+
+    /// The first load is over, however it went.
     pub fn settle_counter(&self) {
         // Release pairs with the load in `is_ready`: who sees the pool ready
         // counts with the counter stored before.

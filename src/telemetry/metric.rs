@@ -16,6 +16,7 @@ pub enum Metric {
     CountDifference,
     CountOverruns,
     CountDemoted,
+    TokenizerLoads,
     QueueWait,
     FirstToken,
     Duration,
@@ -85,7 +86,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -96,6 +97,7 @@ impl Metric {
         Self::CountDifference,
         Self::CountOverruns,
         Self::CountDemoted,
+        Self::TokenizerLoads,
         Self::QueueWait,
         Self::FirstToken,
         Self::Duration,
@@ -181,6 +183,11 @@ impl Metric {
                 "tidegate_count_overruns_total",
                 "Counts that were cut at counting.time_limit and charged by a bound.",
                 POOL,
+            ),
+            Self::TokenizerLoads => counter(
+                "tidegate_tokenizer_loads_total",
+                "Loads of a model's tokenizer and template, by how they ended: loaded, template_failed (chats are estimated) or failed (what was in use stays).",
+                &["model", "outcome"],
             ),
             Self::CountDemoted => gauge(
                 "tidegate_count_demoted",

@@ -67,6 +67,17 @@ pub enum Check {
     Reference,
 }
 
+/// How the load of a model's tokenizer and template ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Both are in use.
+    Loaded,
+    /// The tokenizer is in use; the template is none, so chats are estimated.
+    TemplateFailed,
+    /// What was in use before stays.
+    Failed,
+}
+
 /// Why an access log record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -218,6 +229,17 @@ impl Metrics {
     /// Counts a count that was cut at its time limit.
     pub fn count_overran(&self, model: &str) {
         self.counter(Metric::CountOverruns, &[model]).increment(1);
+    }
+
+    /// Counts a load of a tokenizer. `model` must be a configured name.
+    pub fn tokenizer_load(&self, model: &str, load: Load) {
+        let outcome = match load {
+            Load::Loaded => "loaded",
+            Load::TemplateFailed => "template_failed",
+            Load::Failed => "failed",
+        };
+        self.counter(Metric::TokenizerLoads, &[model, outcome])
+            .increment(1);
     }
 
     /// Counts a request that a backend failed. `backend` must be a configured name.

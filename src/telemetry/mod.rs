@@ -21,7 +21,7 @@ use crate::config::Config;
 pub use access::AccessWriter;
 pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
-pub use metrics::{Check, Loss, Metrics, UpstreamFailure};
+pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
 pub use pool::{BackendView, PoolView};
 pub use record::{AccessRecord, Class, Finish};
 

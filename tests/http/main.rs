@@ -6,6 +6,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/hub.rs"]
+#[expect(dead_code, reason = "the hub's own tests use the rest")]
+mod hub;
+
 mod answers;
 mod apis;
 mod audio;
@@ -28,3 +32,4 @@ mod streams;
 mod tenants;
 mod tiers;
 mod timers;
+mod tokenizers;

@@ -1,7 +1,7 @@
 //! A hub on loopback that answers from a list, each path in its own way.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ pub(crate) enum Reply {
     Cut(Vec<u8>),
     /// Its head and one byte; then nothing until the client gives up.
     Stall(Vec<u8>),
-    /// Not a byte until the client gives up.
+    /// Not a byte until the client gives up or the path answers otherwise.
     Silence,
 }
 
@@ -133,6 +133,9 @@ impl FakeHub {
     }
 }
 
+/// How often a connection that says nothing looks whether it shall.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Where the listing of `org/tiny` is.
 pub(crate) const LISTING: &str = "/api/models/org/tiny/revision/main";
 
@@ -195,12 +198,22 @@ fn answer(
             authorization = Some(value.to_owned());
         }
     }
-    let reply = replies.lock().unwrap().get(&path).cloned();
+    let reply = || replies.lock().unwrap().get(&path).cloned();
+    let first = reply().unwrap_or(Reply::Status(404));
     asked.lock().unwrap().push(Asked {
-        path,
+        path: path.clone(),
         authorization,
     });
-    write_reply(stream, &reply.unwrap_or(Reply::Status(404))).ok()
+    write_reply(stream, &first).ok()?;
+    stream.set_read_timeout(Some(LOOK)).ok()?;
+    let holds = |reply: &Reply| matches!(reply, Reply::Stall(_) | Reply::Silence);
+    while holds(&first) && reply().is_some_and(|reply| holds(&reply)) {
+        let read = reader.read(&mut [0]);
+        if !read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+            break;
+        }
+    }
+    Some(())
 }
 
 fn write_reply(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<()> {
@@ -220,10 +233,5 @@ fn write_reply(mut stream: &TcpStream, reply: &Reply) -> std::io::Result<()> {
         Reply::Silence => (String::new(), &[][..]),
     };
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
-    if matches!(reply, Reply::Stall(_) | Reply::Silence) {
-        // Ends when the client has gone.
-        std::io::copy(&mut stream, &mut std::io::sink())?;
-    }
-    Ok(())
+    stream.write_all(body)
 }
