@@ -27,7 +27,7 @@ use super::trail::{Facts, Trail};
 
 /// `x-request-id`, taken from the client where sane.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// Counted prompt tokens, `;exact` or `;estimated`.
+/// Counted prompt tokens, `;exact`, `;estimated` or, refused, `;at_least`.
 pub const PROMPT_TOKENS: HeaderName = HeaderName::from_static("x-tidegate-prompt-tokens");
 /// Name of the backend, where the tenant may know.
 pub const BACKEND: HeaderName = HeaderName::from_static("x-tidegate-backend");

@@ -28,7 +28,8 @@ pub struct AccessRecord {
     pub model: Option<Arc<str>>,
     /// Prompt tokens counted here, over all prompts.
     pub prompt_tokens: Option<u64>,
-    /// Whether that count is `exact` or `estimated`.
+    /// Whether that count is `exact`, `estimated`, or `at_least` for a refused prompt
+    /// that was not counted to its end.
     pub precision: Option<&'static str>,
     /// Prompt tokens by the engine's usage.
     pub used_prompt_tokens: Option<u64>,
