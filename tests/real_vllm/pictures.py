@@ -51,24 +51,19 @@ class Painter(Author):
 
 
 def seeing(family):
-    """All requests to a server of one family.
-
-    Pixtral ends each row of an image, so that an image a camera turned may have more
-    tokens than one that it did not: an estimate.
-    """
+    """All requests to a server of one family."""
     painter = Painter(23)
-    turned = family == "mistral3"
     for at in range(30):
         turns = [{"role": "user", "content": painter.seen(painter.chat_image)}]
         if at % 3 == 2:
             turns += [{"role": "assistant", "content": painter.text(5)}, {"role": "user", "content": painter.seen(painter.chat_image)}]
-        yield Case("chat", f"images {at}", {"messages": turns}, at % 2 == 1, turned)
+        yield Case("chat", f"images {at}", {"messages": turns}, stream=at % 2 == 1)
     for at in range(10):
         content = painter.input_texts(painter.seen(painter.response_image))
-        yield Case("responses", f"images {at}", {"input": [{"role": "user", "content": content}]}, at % 2 == 1, turned)
+        yield Case("responses", f"images {at}", {"input": [{"role": "user", "content": content}]}, stream=at % 2 == 1)
     for at in range(10):
         content = painter.seen(painter.message_image)
-        yield Case("messages", f"images {at}", {"messages": [{"role": "user", "content": content}]}, at % 2 == 1, turned)
+        yield Case("messages", f"images {at}", {"messages": [{"role": "user", "content": content}]}, stream=at % 2 == 1)
     if family != "qwen2_vl":
         return
     narrowed = {"mm_processor_kwargs": {"max_pixels": 50_000}}
