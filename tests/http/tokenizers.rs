@@ -209,6 +209,9 @@ async fn beside_a_silent_hub(more: &str) -> (Stand, [Fake; 2], FakeHub, Director
         }
         tokio::task::yield_now().await;
     }
+    while hub.paths().is_empty() {
+        tokio::task::yield_now().await;
+    }
     (stand, fakes, hub, cache)
 }
 
