@@ -47,7 +47,7 @@ impl Bounds {
         let added = added.filter_map(|token| token["content"].as_str());
         let sizes = match is_byte_level {
             true => Sizes::of(spelled.map(|token| byte_level_sizes(token))),
-            false => Sizes::of(spelled.map(|token| text_sizes(token))),
+            false => Sizes::of(spelled.map(text_sizes)),
         };
         let sizes = sizes.and(Sizes::of(added.clone().map(text_sizes)));
         let is_metaspace = vocabulary.is_some_and(|tokens| tokens.contains_key("\u{2581}"));

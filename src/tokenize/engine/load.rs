@@ -124,21 +124,22 @@ impl Engines {
 
     fn beside(reference: Arc<dyn Engine>, ranks: &Ranks, max_run_bytes: usize) -> Self {
         let family = Family::of_pattern(&ranks.pattern);
+        // The fast engine needs no second one: reading a vocabulary a second time
+        // takes as long as all the rest, and its worst run is bounded in time anyway.
         let (first, stretches): (Arc<dyn Engine>, _) = match guarded(|| Fast::from_ranks(ranks)) {
             Ok(fast) => {
                 let marks = Marks::of_tokens(&ranks.special_tokens);
                 let stretches = marks.map(|marks| Stretches::new(marks, family, 0));
                 (Arc::new(fast), stretches)
             }
-            Err(_) => (Arc::clone(&reference), None),
-        };
-        let tail: Arc<dyn Engine> = match guarded(|| Tail::load(ranks.tokenizer_json()?)) {
-            Ok(tail) => Arc::new(tail),
-            Err(_) => Arc::clone(&reference),
+            Err(_) => match guarded(|| Tail::load(ranks.tokenizer_json()?)) {
+                Ok(other) => (Arc::new(other), None),
+                Err(_) => (Arc::clone(&reference), None),
+            },
         };
         Self {
             first,
-            tail: Some(tail),
+            tail: None,
             reference: Some(reference),
             tail_reads_ordinary: true,
             max_run_bytes,

@@ -101,6 +101,10 @@ impl Stretches {
         };
         let mut rest = plain;
         while !rest.is_empty() {
+            // Before anything else is done for a chunk, finding its end included.
+            if tally.is_enough() || !tally.has_time_for(Duration::ZERO) {
+                break;
+            }
             let end = match self.family {
                 Some(family) => family.chunk_end(rest, CHUNK_BYTES),
                 None => rest.len(),
@@ -114,12 +118,9 @@ impl Stretches {
         Some(rest.len())
     }
 
-    /// Counts one chunk; the inner `None` if it is not worth the effort.
+    /// Counts one chunk; the inner `None` if there is no time for it.
     #[expect(clippy::option_option, reason = "out of effort is not out of engines")]
     fn chunk(&self, engines: &Engines, chunk: &str, tally: &Tally<'_>) -> Option<Option<Counted>> {
-        if tally.is_enough() || !tally.has_time_for(Duration::ZERO) {
-            return Some(None);
-        }
         let key = (chunk.len() >= SHORTEST).then(|| self.cache.key(chunk));
         if let Some(tokens) = key.and_then(|key| self.cache.get(key)) {
             return Some(Some(Counted::exactly(tokens)));
