@@ -80,7 +80,7 @@ fields! {
 
 /// The fields of one body.
 #[derive(Debug)]
-pub(super) struct Fields<'a>(Object<'a, { NAMES.len() }>);
+pub(super) struct Fields<'a>(Object<'a>);
 
 // === impl Field ===
 
@@ -88,6 +88,19 @@ impl Field {
     /// The key as the body spells it.
     pub(super) const fn name(self) -> &'static str {
         NAMES[self as usize]
+    }
+
+    /// The field that an edit of `key` is about.
+    const fn of(key: Key) -> Self {
+        match key {
+            Key::MaxTokens => Self::MaxTokens,
+            Key::MaxCompletionTokens => Self::MaxCompletionTokens,
+            Key::MaxOutputTokens => Self::MaxOutputTokens,
+            Key::StreamOptions => Self::StreamOptions,
+            Key::Priority => Self::Priority,
+            Key::RequestId => Self::RequestId,
+            Key::CacheSalt => Self::CacheSalt,
+        }
     }
 }
 
@@ -155,13 +168,7 @@ impl<'a> Fields<'a> {
 
     /// Where the editable keys stand.
     pub(super) fn top_level(&self) -> TopLevel {
-        let place = |key: Key| {
-            let index = NAMES
-                .iter()
-                .position(|name| *name == key.name())
-                .expect("every editable key is read");
-            self.0.place(index).cloned()
-        };
+        let place = |key| self.0.place(Field::of(key) as usize).cloned();
         TopLevel::new(Key::ALL.map(place), self.0.open, self.0.members)
     }
 }

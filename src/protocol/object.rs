@@ -26,10 +26,11 @@ pub(super) struct Place {
     pub(super) next_start: Option<usize>,
 }
 
-/// The members of an object that have one of `N` names.
+/// The members of an object that have one of the names asked for.
 #[derive(Debug)]
-pub(super) struct Object<'a, const N: usize> {
-    values: [Option<(&'a str, Place)>; N],
+pub(super) struct Object<'a> {
+    /// The name of each by its number; a few of the many asked for.
+    found: Vec<(usize, &'a str, Place)>,
     /// Offset of the opening brace.
     pub(super) open: usize,
     /// Number of members, named or not.
@@ -51,11 +52,11 @@ pub(super) enum ObjectError {
 ///
 /// # Errors
 /// See [`ObjectError`].
-pub(super) fn read<'a, const N: usize>(
+pub(super) fn read<'a>(
     text: &'a str,
     base: usize,
-    names: &'static [&'static str; N],
-) -> Result<Object<'a, N>, ObjectError> {
+    names: &'static [&'static str],
+) -> Result<Object<'a>, ObjectError> {
     let indent = text
         .bytes()
         .take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
@@ -73,7 +74,7 @@ pub(super) fn read<'a, const N: usize>(
         origin: text.as_ptr().addr(),
         base,
         object: Object {
-            values: std::array::from_fn(|_| None),
+            found: Vec::new(),
             open: base + indent,
             members: 0,
         },
@@ -89,48 +90,53 @@ pub(super) fn read<'a, const N: usize>(
     }
 }
 
-struct Reader<'a, const N: usize> {
-    names: &'static [&'static str; N],
+struct Reader<'a> {
+    names: &'static [&'static str],
     origin: usize,
     base: usize,
-    object: Object<'a, N>,
+    object: Object<'a>,
     duplicate: Option<&'static str>,
 }
 
 // === impl Object ===
 
-impl<'a, const N: usize> Object<'a, N> {
+impl<'a> Object<'a> {
     /// The text of a member's value; `None` where it is missing or `null`.
     pub(super) fn value(&self, name: usize) -> Option<&'a str> {
-        self.values[name]
-            .as_ref()
-            .map(|(text, _)| *text)
+        self.member(name)
+            .map(|(text, _)| text)
             .filter(|text| *text != "null")
     }
 
     /// Where a member stands, `null` or not.
     pub(super) fn place(&self, name: usize) -> Option<&Place> {
-        self.values[name].as_ref().map(|(_, place)| place)
+        self.member(name).map(|(_, place)| place)
+    }
+
+    fn member(&self, name: usize) -> Option<(&'a str, &Place)> {
+        let mut found = self.found.iter();
+        let (_, text, place) = found.find(|(found, _, _)| *found == name)?;
+        Some((text, place))
     }
 }
 
 // === impl Reader ===
 
-impl<'a, const N: usize> Reader<'a, N> {
+impl<'a> Reader<'a> {
     fn offset(&self, part: &str) -> usize {
         part.as_ptr().addr() - self.origin + self.base
     }
 
     fn keep(&mut self, name: usize, value: &'a str, place: Place) {
-        if self.object.values[name].is_some() {
+        if self.object.place(name).is_some() {
             self.duplicate = self.duplicate.or(Some(self.names[name]));
             return;
         }
-        self.object.values[name] = Some((value, place));
+        self.object.found.push((name, value, place));
     }
 }
 
-impl<'a, const N: usize> Visitor<'a> for &mut Reader<'a, N> {
+impl<'a> Visitor<'a> for &mut Reader<'a> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -139,20 +145,18 @@ impl<'a, const N: usize> Visitor<'a> for &mut Reader<'a, N> {
 
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<(), A::Error> {
         let mut previous_end = None;
-        // The member before, if it was kept: it still lacks its `next_start`.
-        let mut last = None;
+        // Whether the member before was one: it still lacks its `next_start`.
+        let mut is_kept = false;
         while let Some(key) = map.next_key::<&'a RawValue>()? {
             let key_start = self.offset(key.get());
-            if let Some((_, place)) = last
-                .take()
-                .and_then(|name: usize| self.object.values[name].as_mut())
-            {
+            if let (true, Some((_, _, place))) = (is_kept, self.object.found.last_mut()) {
                 place.next_start.get_or_insert(key_start);
             }
             let value = map.next_value::<&'a RawValue>()?.get();
             let start = self.offset(value);
             let end = start + value.len();
             let name = unescape(key.get());
+            is_kept = false;
             if let Some(found) = self.names.iter().position(|known| *known == name) {
                 let index = self.object.members;
                 let place = Place {
@@ -163,7 +167,7 @@ impl<'a, const N: usize> Visitor<'a> for &mut Reader<'a, N> {
                     next_start: None,
                 };
                 self.keep(found, value, place);
-                last = Some(found);
+                is_kept = true;
             }
             previous_end = Some(end);
             self.object.members += 1;

@@ -443,11 +443,11 @@ fn kv_transfer_params(fields: &Fields<'_>) -> Result<Option<KvTransfer>, Request
 }
 
 /// Members of a nested object; not being one is an error.
-pub(super) fn inner<'a, const N: usize>(
+pub(super) fn inner<'a>(
     field: Field,
     text: &'a str,
-    names: &'static [&'static str; N],
-) -> Result<Object<'a, N>, RequestError> {
+    names: &'static [&'static str],
+) -> Result<Object<'a>, RequestError> {
     object::read(text, 0, names).map_err(|error| match error {
         ObjectError::Duplicate(name) => RequestError::Duplicate(name),
         ObjectError::NotAnObject | ObjectError::Syntax(_) => {

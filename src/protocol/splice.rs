@@ -138,7 +138,7 @@ fn with_usage(body: &Bytes, keys: &TopLevel) -> Option<String> {
         None | Some(b"null") => "{}",
         Some(text) => std::str::from_utf8(text).ok()?,
     };
-    let object: Object<'_, 2> = object::read(old, 0, &NAMES).ok()?;
+    let object: Object<'_> = object::read(old, 0, &NAMES).ok()?;
     let mut changes = vec![Change {
         name: NAMES[0],
         place: object.place(0),

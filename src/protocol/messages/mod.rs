@@ -109,7 +109,7 @@ fn nested<'a>(
     fields: &Fields<'a>,
     field: Field,
     names: &'static [&'static str; 1],
-) -> Result<Option<Object<'a, 1>>, RequestError> {
+) -> Result<Option<Object<'a>>, RequestError> {
     fields
         .text(field)
         .map(|text| request::inner(field, text, names))
