@@ -6,6 +6,9 @@
 
 use std::path::Path;
 
+use serde_json::Map;
+
+use super::chat::Defaults;
 use super::engine::Engines;
 use super::family::Family;
 use super::files::{self, ModelFiles, Templates, Vocabulary};
@@ -149,7 +152,7 @@ fn loaded(
         Family::Harmony => Ok(Renderer::Harmony),
         Family::DeepSeek(version) => Ok(Renderer::DeepSeek(DeepSeek {
             version,
-            template_kwargs: spec.template_kwargs,
+            defaults: Defaults::new(&Map::new(), &spec.template_kwargs),
         })),
         Family::Mistral(format) => format.map(|format| Renderer::Mistral(Mistral(format))),
         Family::Unknown(architecture) => Err(format!(
@@ -175,7 +178,6 @@ fn jinja(media: &MediaRules, files: ModelFiles, spec: CounterSpec) -> Result<Jin
     Ok(Jinja {
         templates: templates.ok_or("the model has no chat template")?,
         image: media.placeholder(),
-        special_tokens: files.special_tokens,
-        template_kwargs: spec.template_kwargs,
+        defaults: Defaults::new(&files.special_tokens, &spec.template_kwargs),
     })
 }

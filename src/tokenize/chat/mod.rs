@@ -6,6 +6,7 @@
 
 mod accounting;
 mod conversation;
+mod mapping;
 mod tools;
 mod turn;
 mod values;

@@ -3,6 +3,7 @@
 use minijinja::Value as Shown;
 use serde_json::{Map, Value};
 
+use super::mapping::Mapping;
 use super::values::shown;
 use super::{Odd, accounting};
 use crate::tokenize::Origin;
@@ -52,16 +53,21 @@ impl Turn {
     pub(super) fn read(message: &Value, form: Form) -> Result<Self, Odd> {
         let message = message.as_object().ok_or(Odd)?;
         let role = message.get("role").and_then(Value::as_str).ok_or(Odd)?;
-        let content = message.get("content").unwrap_or(&Value::Null);
-        let mut parts = match accounting::dropped(content).filter(|_| role == "system") {
-            Some(content) => parts(&content)?,
-            None => parts(content)?,
+        let content = message.get("content");
+        let has_more = content.is_none() || message.len() > 2;
+        let content = content.unwrap_or(&Value::Null);
+        let dropped = match role {
+            "system" => accounting::dropped(content),
+            _ => None,
         };
-        let content = match form.content {
-            ContentFormat::Parts if role != "tool" => Content::Parts(parts),
-            ContentFormat::Parts => tool_result(parts),
-            ContentFormat::Text => {
+        let content = match (dropped.as_ref().unwrap_or(content), form.content) {
+            // What most messages are: one text.
+            (Value::String(text), ContentFormat::Text) => Content::Text(text.clone()),
+            (content, ContentFormat::Parts) if role != "tool" => Content::Parts(parts(content)?),
+            (content, ContentFormat::Parts) => tool_result(parts(content)?),
+            (content, ContentFormat::Text) => {
                 // As one text, empty parts leave no line of their own.
+                let mut parts = parts(content)?;
                 let is_empty = |part: &Part| part.text().is_some_and(String::is_empty);
                 parts.retain(|part| !is_empty(part));
                 Content::Text(with_images(joined(&parts), &parts, form.image)?)
@@ -70,7 +76,10 @@ impl Turn {
         Ok(Self {
             role: role.to_owned(),
             content,
-            more: more(role, message, form.origin)?,
+            more: match has_more {
+                true => more(role, message, form.origin)?,
+                false => Vec::new(),
+            },
         })
     }
 
@@ -102,11 +111,12 @@ impl Turn {
             Content::Text(text) => Shown::from(text.as_str()),
             Content::Parts(parts) => parts.iter().map(Part::shown).collect::<Vec<_>>().into(),
         };
-        let fixed = [
-            ("role", Shown::from(self.role.as_str())),
-            ("content", content),
-        ];
-        Shown::from_pairs(fixed.into_iter().chain(self.more.iter().cloned()))
+        let mut entries = Vec::with_capacity(2 + self.more.len());
+        entries.push((Shown::from("role"), Shown::from(self.role.as_str())));
+        entries.push((Shown::from("content"), content));
+        let more = self.more.iter();
+        entries.extend(more.map(|(key, value)| (Shown::from(*key), value.clone())));
+        Mapping::shown(entries)
     }
 
     /// The last text of the content, if it has any.

@@ -3,6 +3,7 @@
 use minijinja::Value as Shown;
 use serde_json::{Map, Value};
 
+use super::mapping::Mapping;
 use super::tools::tools;
 use super::values::shown;
 use super::{Conversation, Odd};
@@ -12,11 +13,23 @@ use crate::tokenize::ChatInput;
 /// would replace the messages themselves.
 const RESERVED: [&str; 4] = ["chat_template", "tokenize", "messages", "conversation"];
 
-/// The defaults of a model: its special tokens and the operator's variables.
-#[derive(Clone, Copy)]
-pub(in crate::tokenize) struct Defaults<'a> {
-    pub(in crate::tokenize) special_tokens: &'a Map<String, Value>,
-    pub(in crate::tokenize) template_kwargs: &'a Map<String, Value>,
+/// What every template of a model sees: its special tokens and then the operator's
+/// variables.
+#[derive(Debug)]
+pub(in crate::tokenize) struct Defaults(Vec<(String, Shown)>);
+
+// === impl Defaults ===
+
+impl Defaults {
+    /// Converted once, for all chats.
+    pub(in crate::tokenize) fn new(
+        special_tokens: &Map<String, Value>,
+        template_kwargs: &Map<String, Value>,
+    ) -> Self {
+        let of_model = special_tokens.iter().chain(template_kwargs);
+        let converted = of_model.map(|(key, value)| (key.clone(), shown(value)));
+        Self(converted.collect())
+    }
 }
 
 /// Everything a template sees: [`arguments`] and the messages.
@@ -24,13 +37,14 @@ pub(in crate::tokenize) struct Defaults<'a> {
 /// # Errors
 /// [`Odd`] for variables the engine would refuse.
 pub(in crate::tokenize) fn variables(
-    defaults: Defaults<'_>,
+    defaults: &Defaults,
     input: &ChatInput<'_>,
     conversation: &Conversation,
 ) -> Result<Shown, Odd> {
     let mut variables = arguments(defaults, input)?;
     variables.push(("messages", conversation.shown()));
-    Ok(Shown::from_pairs(variables))
+    let named = |(name, value)| (Shown::from(name), value);
+    Ok(Mapping::shown(variables.into_iter().map(named).collect()))
 }
 
 /// What a renderer is given beside the messages; the last of a name wins. Later
@@ -40,16 +54,14 @@ pub(in crate::tokenize) fn variables(
 /// # Errors
 /// [`Odd`] for arguments the engine would refuse.
 pub(in crate::tokenize) fn arguments<'a>(
-    defaults: Defaults<'a>,
+    defaults: &'a Defaults,
     input: &ChatInput<'a>,
 ) -> Result<Vec<(&'a str, Shown)>, Odd> {
-    let mut variables: Vec<(&str, Shown)> =
-        vec![("tools", Shown::from(())), ("documents", Shown::from(()))];
-    let of_model = defaults
-        .special_tokens
-        .iter()
-        .chain(defaults.template_kwargs);
-    variables.extend(of_model.map(|(key, value)| (key.as_str(), shown(value))));
+    // Beside the defaults: these two, tools, five fields of the request, messages.
+    let mut variables: Vec<(&str, Shown)> = Vec::with_capacity(defaults.0.len() + 9);
+    variables.extend(["tools", "documents"].map(|name| (name, Shown::from(()))));
+    let of_model = defaults.0.iter();
+    variables.extend(of_model.map(|(key, value)| (key.as_str(), value.clone())));
     if let Some(list) = input.tools.filter(|tools| !tools.is_null()) {
         variables.push(("tools", tools(list)?));
     }

@@ -88,7 +88,11 @@ impl MediaRules {
         chat: &ChatInput<'_>,
         segments: &mut [Segment],
     ) -> Counted {
-        let images = media_parts(chat.messages).filter(|media| matches!(media, Media::Image(_)));
+        let mut media = media_parts(chat.messages).peekable();
+        if media.peek().is_none() {
+            return NOTHING;
+        }
+        let images = media.filter(|media| matches!(media, Media::Image(_)));
         let images = images.count();
         let mut charged = self.charge(chat);
         let Some(placeholder) = self.placeholder().filter(|_| images > 0) else {

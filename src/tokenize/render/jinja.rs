@@ -1,7 +1,5 @@
 //! Chat templates: most models.
 
-use serde_json::{Map, Value};
-
 use super::{AddedTokens, Segment};
 use crate::tokenize::chat::{Conversation, Defaults, Odd, variables};
 use crate::tokenize::media::Placeholder;
@@ -14,10 +12,9 @@ pub(in crate::tokenize) struct Jinja {
     pub(in crate::tokenize) templates: ModelTemplates,
     /// What stands for an image where the template takes contents as text.
     pub(in crate::tokenize) image: Option<Placeholder>,
-    /// `bos_token` and its like, from the tokenizer's configuration.
-    pub(in crate::tokenize) special_tokens: Map<String, Value>,
-    /// The operator's default variables.
-    pub(in crate::tokenize) template_kwargs: Map<String, Value>,
+    /// `bos_token` and its like, from the tokenizer's configuration, and the
+    /// operator's default variables.
+    pub(in crate::tokenize) defaults: Defaults,
 }
 
 // === impl Jinja ===
@@ -46,11 +43,7 @@ impl Jinja {
             .continue_final_message
             .then(|| conversation.open_end())
             .transpose()?;
-        let defaults = Defaults {
-            special_tokens: &self.special_tokens,
-            template_kwargs: &self.template_kwargs,
-        };
-        let variables = match variables(defaults, chat, &conversation) {
+        let variables = match variables(&self.defaults, chat, &conversation) {
             Ok(variables) => variables,
             Err(Odd) => return Ok(None),
         };

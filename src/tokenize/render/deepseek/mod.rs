@@ -10,7 +10,6 @@ mod v32;
 mod v4;
 
 use minijinja::Value as Shown;
-use serde_json::{Map, Value};
 
 use super::{AddedTokens, Segment};
 use crate::tokenize::chat::{Conversation, Defaults, Odd, Turn, arguments};
@@ -30,7 +29,7 @@ pub(in crate::tokenize) struct DeepSeek {
     /// Which encoder writes them.
     pub(in crate::tokenize) version: Version,
     /// The operator's default variables.
-    pub(in crate::tokenize) template_kwargs: Map<String, Value>,
+    pub(in crate::tokenize) defaults: Defaults,
 }
 
 /// The encoders.
@@ -101,11 +100,7 @@ impl DeepSeek {
             .iter()
             .map(|turn| Message::read(turn, joint))
             .collect();
-        let defaults = Defaults {
-            special_tokens: &Map::new(),
-            template_kwargs: &self.template_kwargs,
-        };
-        let given = Given(arguments(defaults, chat)?);
+        let given = Given(arguments(&self.defaults, chat)?);
         let tools = given.get("tools").map(request_tools).transpose()?;
         let tools = tools.unwrap_or_default();
         match self.version {
