@@ -56,6 +56,9 @@ impl ModelCounter {
             bos,
             prepare,
         } = load(spec)?;
+        if let Some(engines) = &engines {
+            engines.warm_up();
+        }
         Ok(Self {
             engines,
             renderer,
