@@ -21,9 +21,6 @@ const SHARDS: usize = 16;
 /// 13 MB when full, for between 229,000 and 458,000 stretches.
 const PER_GENERATION: usize = 14 * 1024;
 
-/// Stretches shorter than this are counted anew: looking up costs as much.
-pub(super) const SHORTEST: usize = 48;
-
 /// The counts of one vocabulary, of at most [`SHARDS`] × 2 × [`PER_GENERATION`]
 /// stretches.
 #[derive(Debug)]

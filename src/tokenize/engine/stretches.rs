@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::cache::{Cache, SHORTEST};
+use super::cache::Cache;
 use super::cuts::Family;
 use super::marks::{Marks, Stretch};
 use super::tally::Tally;
@@ -121,8 +121,9 @@ impl Stretches {
     /// Counts one chunk; the inner `None` if there is no time for it.
     #[expect(clippy::option_option, reason = "out of effort is not out of engines")]
     fn chunk(&self, engines: &Engines, chunk: &str, tally: &Tally<'_>) -> Option<Option<Counted>> {
-        let key = (chunk.len() >= SHORTEST).then(|| self.cache.key(chunk));
-        if let Some(tokens) = key.and_then(|key| self.cache.get(key)) {
+        // The shortest too: what stands between the marks of a template comes again.
+        let key = self.cache.key(chunk);
+        if let Some(tokens) = self.cache.get(key) {
             return Some(Some(Counted::exactly(tokens)));
         }
         if chunk.len() > FAST_BYTES && !tally.has_time_for(engines.time(chunk)) {
@@ -133,7 +134,7 @@ impl Stretches {
             added: AddedTokens::Ordinary,
         };
         let counted = engines.whole(chunk, encoding)?;
-        if let (Some(key), true) = (key, counted.is_exact()) {
+        if counted.is_exact() {
             self.cache.insert(key, counted.tokens);
         }
         Some(Some(counted))
