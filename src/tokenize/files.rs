@@ -5,13 +5,12 @@
 //! Never interprets a template or a vocabulary.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::LoadError;
+use super::{LoadError, disk};
 
 /// The chat templates of a model by name; most have only `default`.
 pub(super) type Templates = BTreeMap<String, String>;
@@ -121,8 +120,7 @@ pub(super) fn vocabulary_file(path: &Path) -> Result<Vocabulary, LoadError> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.unwrap_or_default();
     let mut first = [0; 256];
-    let read = File::open(path).and_then(|mut file| file.read(&mut first));
-    let read = read.map_err(|source| LoadError::Read {
+    let read = disk::beginning(path, &mut first).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })?;
@@ -242,7 +240,7 @@ fn add_templates(value: &Value, templates: &mut Templates) {
 }
 
 fn text_if_present(path: &Path) -> Result<Option<String>, LoadError> {
-    match std::fs::read_to_string(path) {
+    match disk::text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(LoadError::Read {

@@ -22,6 +22,7 @@
 mod added;
 mod chat;
 mod counter;
+mod disk;
 mod effort;
 mod engine;
 mod estimate;

@@ -16,9 +16,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::LoadError;
 use super::engine::{Engines, Ranks};
 use super::files::ModelFiles;
+use super::{LoadError, disk};
 
 /// Words, single digits, punctuation, white space.
 const BY_DIGIT: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -99,7 +99,7 @@ fn unknown(path: &Path, files: &ModelFiles) -> LoadError {
 
 /// Bytes and rank of each line.
 fn read(path: &Path) -> Result<Vec<(Vec<u8>, u32)>, LoadError> {
-    let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
+    let text = disk::text(path).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::LoadError;
+use super::{LoadError, disk};
 
 /// What stands for a blank, and in front of every text.
 pub(super) const BLANK: char = '▁';
@@ -31,7 +31,7 @@ struct Piece {
 /// # Errors
 /// It cannot be read, or is no model of this kind.
 pub(super) fn read(path: &Path) -> Result<Value, LoadError> {
-    let bytes = std::fs::read(path).map_err(|source| LoadError::Read {
+    let bytes = disk::bytes(path).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })?;

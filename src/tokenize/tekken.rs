@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::engine::Ranks;
-use super::{AddedTokens, LoadError};
+use super::{AddedTokens, LoadError, disk};
 
 /// The part of the file that counting needs.
 #[derive(Deserialize)]
@@ -94,7 +94,7 @@ pub(super) enum Version {
 /// # Errors
 /// It cannot be read, or is no tekken vocabulary.
 pub(super) fn read(path: &Path) -> Result<Read, LoadError> {
-    let text = std::fs::read(path).map_err(|source| LoadError::Read {
+    let text = disk::bytes(path).map_err(|source| LoadError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -18,7 +18,7 @@ use super::marks::Marks;
 use super::stretches::Stretches;
 use super::tail::Tail;
 use super::tiktoken::Tiktoken;
-use super::{Engine, Engines, Ranks};
+use super::{Engine, Engines, Ranks, ids};
 use crate::tokenize::LoadError;
 
 /// The vocabularies of this binary that were asked for, each loaded once: they are
@@ -40,6 +40,10 @@ impl Engines {
         json: Value,
         max_run_bytes: usize,
     ) -> Result<Self, LoadError> {
+        ids::check_json(&json).map_err(|reason| LoadError::Parse {
+            path: path.to_owned(),
+            reason,
+        })?;
         let family = Family::of_json(&json);
         let marks = Marks::of_json(&json);
         let bounds = Bounds::of_json(&json, family.is_some());
@@ -91,6 +95,10 @@ impl Engines {
         ranks: &Ranks,
         max_run_bytes: usize,
     ) -> Result<Self, LoadError> {
+        let ordinary = ranks.ranks.iter().map(|(_, rank)| *rank);
+        let special = ranks.special_tokens.iter().map(|(_, id)| *id);
+        ids::check(ordinary.chain(special).map(u64::from))
+            .map_err(|reason| LoadError::Ranks { reason })?;
         let reference = guarded(|| Tiktoken::from_ranks(ranks))
             .map_err(|reason| LoadError::Ranks { reason })?;
         Ok(Self::beside(Arc::new(reference), ranks, max_run_bytes))

@@ -27,6 +27,7 @@ mod exactness;
 mod fast;
 #[cfg(test)]
 mod hostile;
+mod ids;
 mod load;
 mod marks;
 mod ranks;
