@@ -16,7 +16,7 @@ use http::header::{
 use http::{Response, StatusCode, Version};
 use tower::{Layer, Service};
 
-use crate::protocol::{Code, Dialect, ErrorBody, Route, RouteError};
+use crate::protocol::{Code, Dialect, ErrorBody, RouteError, dialect_of};
 use crate::telemetry::Finish;
 
 use super::answer::AnswerBody;
@@ -102,8 +102,12 @@ pub fn slow_headers_answer() -> Vec<u8> {
     answer
 }
 
-/// The answer to `refusal`; notes the reason on the trail.
-fn refuse<B>(refusal: &Refusal, trail: &Trail, version: Version) -> Response<AnswerBody<B>> {
+/// The answer to `refusal`, in the shape its path has; notes the reason on the trail.
+fn refuse<B>(
+    refusal: &Refusal,
+    trail: &Trail,
+    (version, dialect): (Version, Dialect),
+) -> Response<AnswerBody<B>> {
     let reason = refusal.reason();
     let (status, code) = status_and_code(reason);
     let route = trail.read(|facts| facts.route);
@@ -113,7 +117,6 @@ fn refuse<B>(refusal: &Refusal, trail: &Trail, version: Version) -> Response<Ans
         param: param(refusal, route),
         code,
     };
-    let dialect = route.map_or(Dialect::OpenAi, Route::dialect);
     let mut answer = Response::new(AnswerBody::whole(body.to_json(dialect)));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -172,14 +175,15 @@ where
 
     fn call(&mut self, request: Traced<B>) -> Self::Future {
         let trail = request.trail.clone();
-        let version = request.head.version;
+        let head = &request.head;
+        let shape = (head.version, dialect_of(head.uri.path()));
         let mut inner = self.0.clone();
         // The call itself is inside, so that a panic in it is caught too.
         let answer: BoxFuture<_> = Box::pin(async move { inner.call(request).await });
         Box::pin(async move {
             Ok(CatchPanic(answer)
                 .await
-                .unwrap_or_else(|refusal| refuse(&refusal, &trail, version)))
+                .unwrap_or_else(|refusal| refuse(&refusal, &trail, shape)))
         })
     }
 }

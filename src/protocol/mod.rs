@@ -29,7 +29,7 @@ pub mod usage;
 pub use audio::parse_form;
 pub use error::{Code, ErrorBody};
 pub use request::{Request, RequestError, parse};
-pub use route::{Dialect, Matched, Route, RouteError, WorkKind, route};
+pub use route::{Dialect, Matched, Route, RouteError, WorkKind, dialect_of, route};
 pub use splice::{Edit, Key, TopLevel, limit_output, splice};
 pub use sse::{EndState, Facts, ScanMode, Scanner, StreamError, Tail};
 pub use usage::{Answer, Finish, Usage, answer_of_body, usage_of_body, usage_of_tail};

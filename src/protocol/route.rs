@@ -154,6 +154,19 @@ pub fn route(method: &Method, path: &str) -> Result<Matched, RouteError> {
     })
 }
 
+/// Whose wire format errors on a path have, whatever the method and whether or not
+/// it is served: all of Anthropic's paths lie below that of its messages.
+pub fn dialect_of(path: &str) -> Dialect {
+    const MESSAGES: &str = "/v1/messages";
+    let listed = LISTED.iter().find(|listed| listed.sent == path);
+    let below = path.strip_prefix(MESSAGES);
+    match listed {
+        Some(listed) => listed.route.dialect(),
+        None if below.is_some_and(|rest| rest.starts_with('/')) => Dialect::Messages,
+        None => Dialect::OpenAi,
+    }
+}
+
 // === impl Route ===
 
 impl Route {
@@ -241,6 +254,16 @@ mod tests {
             let found = route(&method, path);
             assert_eq!(found.map(|found| found.route), Ok(expected), "{path}");
         }
+    }
+
+    #[test]
+    fn errors_have_the_format_of_their_path_even_off_the_list() {
+        for (path, route) in Route::served() {
+            assert_eq!(dialect_of(path), route.dialect(), "{path}");
+        }
+        assert_eq!(dialect_of("/v1/messages/batches"), Dialect::Messages);
+        assert_eq!(dialect_of("/v1/messages2"), Dialect::OpenAi);
+        assert_eq!(dialect_of("/v1/files"), Dialect::OpenAi);
     }
 
     #[test]

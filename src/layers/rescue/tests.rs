@@ -194,7 +194,7 @@ fn the_table_of_statuses_holds() {
 async fn refused(refusal: Refusal) -> (Response<()>, serde_json::Value) {
     let trail = Trail::begin("t", Some(Route::Completions), Fixture::new().telemetry);
     let answer: Response<AnswerBody<http_body_util::Empty<bytes::Bytes>>> =
-        refuse(&refusal, &trail, Version::HTTP_11);
+        refuse(&refusal, &trail, (Version::HTTP_11, Dialect::OpenAi));
     let (head, body) = answer.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     (
@@ -247,6 +247,31 @@ async fn a_panic_below_is_answered_as_a_bug_of_ours() {
     assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
     let line = r#"tidegate_requests_total{route="other",status="none",reason="internal_error"} 1"#;
     assert!(fixture.counted(line));
+}
+
+#[tokio::test]
+async fn a_wrong_method_on_anthropics_path_is_answered_in_its_shape() {
+    let fixture = Fixture::new();
+    let refuses = tower::service_fn(|_: Traced<()>| async {
+        let error = IngestError::Route(RouteError::MethodNotAllowed { allow: "POST" });
+        Err::<Response<AnswerBody<http_body_util::Empty<bytes::Bytes>>>, _>(Refusal::Ingest(error))
+    });
+    let head = Request::get("/v1/messages")
+        .body(())
+        .unwrap()
+        .into_parts()
+        .0;
+    let traced = Traced {
+        head,
+        body: (),
+        trail: Trail::begin("t", None, Arc::clone(&fixture.telemetry)),
+    };
+    let answer = RescueLayer.layer(refuses).call(traced).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(body["type"], "error");
+    assert!(body["error"]["type"].is_string());
 }
 
 #[test]
