@@ -77,9 +77,11 @@ fn demotion_json(demotion: &Demotion) -> Value {
     })
 }
 
-/// How prompts of a pool are counted at the moment.
+/// How prompts of a pool are counted at the moment: exactly on every route, or
+/// with a margin on some at the least.
 pub(super) fn counting(pool: &Pool) -> &'static str {
-    if pool.counter().is_exact() {
+    let counter = pool.counter();
+    if counter.is_exact() && counter.demotions().is_empty() {
         "exact"
     } else {
         "estimated"

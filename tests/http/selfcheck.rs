@@ -16,7 +16,7 @@ async fn gateway(lines: &str) -> (Stand, Fake) {
         ..FakeSpec::default()
     })
     .await;
-    let model = format!("name = \"tiny\"\ntokenizer = \"tiktoken:o200k_base\"\n{lines}");
+    let model = format!("name = \"tiny\"\n{lines}");
     let setup = Setup::new().model(&model, &[fake.backend("a")]);
     (Stand::start(&setup).await, fake)
 }
@@ -39,7 +39,7 @@ async fn told(stand: &Stand, fake: &Fake, used: u64) -> String {
 
 #[tokio::test]
 async fn a_route_the_engine_contradicts_three_times_is_estimated_with_a_margin() {
-    let (stand, fake) = gateway("").await;
+    let (stand, fake) = gateway("tokenizer = \"tiktoken:o200k_base\"").await;
     for used in [4, 9, 4, 10, 9] {
         assert_eq!(told(&stand, &fake, used).await, "4;exact");
     }
@@ -71,12 +71,23 @@ async fn a_route_the_engine_contradicts_three_times_is_estimated_with_a_margin()
 }
 
 #[tokio::test]
-async fn where_estimates_are_forbidden_a_demoted_route_is_refused() {
-    let (stand, fake) = gateway("on_uncountable = \"refuse\"").await;
+async fn where_estimates_are_forbidden_a_demoted_route_is_served_with_its_margin() {
+    let (stand, fake) =
+        gateway("tokenizer = \"tiktoken:o200k_harmony\"\non_uncountable = \"refuse\"").await;
+    assert_eq!(stand.pool().await["counting"], "exact");
     for _ in 0..3 {
         assert_eq!(told(&stand, &fake, 5).await, "4;exact");
     }
-    let reply = stand.ask(&question()).await;
+    // One more than our four, and a quarter for what short prompts cannot tell.
+    assert_eq!(told(&stand, &fake, 4).await, "6;estimated");
+    let pool = stand.pool().await;
+    assert_eq!(pool["counting"], "estimated");
+    // What the tokenizer cannot count is refused as ever.
+    let image = json!({"type": "image_url", "image_url": {"url": "https://127.0.0.1/a.png"}});
+    let body = json!({"model": "tiny", "messages": [{"role": "user", "content": [image]}]});
+    let reply = stand
+        .ask(&Ask::post("/v1/chat/completions", body.to_string()))
+        .await;
     assert_eq!(reply.status, 503);
     assert_eq!(reply.json()["error"]["code"], "tokenizer_unavailable");
     stand.settle().await;

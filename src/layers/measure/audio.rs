@@ -39,7 +39,7 @@ pub(super) fn charge(
     let clips = usize::try_from(clips).unwrap_or(usize::MAX);
     Counted {
         prompts: vec![prompt; clips],
-        by_policy: text.precision != Precision::Estimated,
+        by_policy: text.by_policy || text.precision != Precision::Estimated,
         ..Counted::new(Count {
             prompts: Vec::new(),
             precision: Precision::Estimated,

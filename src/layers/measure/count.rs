@@ -46,7 +46,8 @@ pub(super) struct Counted {
     pub(super) prompts: Vec<Tokens>,
     /// The prompts by another reading the engine may have; the larger is charged.
     pub(super) apart: Option<Vec<Tokens>>,
-    /// Whether only the reading is not known, and each text was counted exactly.
+    /// Whether each text was counted exactly, and only what is made of it is not
+    /// known: the reading, or by how much the engine counts otherwise.
     pub(super) by_policy: bool,
     /// Whether they are the engine's own numbers.
     pub(super) precision: Precision,
@@ -304,6 +305,7 @@ impl Counted {
         self.claim = Some(self.total().get());
         if let Some(margin) = counter.margin(kind) {
             self.precision = Precision::Estimated;
+            self.by_policy = true;
             for prompt in &mut self.prompts {
                 *prompt = Tokens::new(margin.over(prompt.get()));
             }
@@ -313,6 +315,7 @@ impl Counted {
     /// Adds tokens that were not seen to every prompt.
     pub(super) fn charge(&mut self, unseen: Tokens) {
         self.claim = None;
+        self.by_policy = false;
         self.precision = self.precision.and(Precision::Estimated);
         for prompt in &mut self.prompts {
             *prompt = prompt.saturating_add(unseen);

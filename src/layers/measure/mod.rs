@@ -228,7 +228,9 @@ fn has_documents(prompt: &Prompt<'_>) -> bool {
     matches!(prompt, Prompt::Chat(chat) if chat.documents.is_some())
 }
 
-/// Refuses a count that is past every limit, or not exact where it must be.
+/// Refuses a count that is past every limit, or not made by the tokenizer where
+/// it must be. One with a learned margin was: refused, it would never be again
+/// compared with the engine's.
 fn must_do(letter: &Letter, counted: &Counted, bounds: &Bounds) -> Result<(), Refusal> {
     if let (Precision::AtLeast, Some(refusal)) =
         (counted.precision, bounds.refusal(counted.longest()))
