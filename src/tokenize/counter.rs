@@ -10,7 +10,9 @@ use super::media::MediaRules;
 use super::messages::Customs;
 use super::render::{AddedTokens, Rendered, Renderer, Segment};
 use super::trust::{Demotion, Margin, Trust, Verdict};
-use super::{ChatInput, Count, CountError, CounterSpec, Effort, LoadError, Precision, PromptInput};
+use super::{
+    ChatInput, Count, CountError, CounterSpec, Effort, LoadError, Origin, Precision, PromptInput,
+};
 
 /// Added to counts of unrendered text, as a share of it: one in sixteen.
 const UNRENDERED_MARGIN: u64 = 16;
@@ -31,6 +33,17 @@ pub struct ModelCounter {
     bos: u64,
     /// What becomes of a text before an engine sees it.
     prepare: Option<fn(&str) -> String>,
+}
+
+/// What an engine does where a chat is to be shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncation {
+    /// It shortens the text.
+    Applied,
+    /// It takes the prompt whole: gpt-oss on the route of chat completions.
+    Ignored,
+    /// That depends on how it renders chats, which is not known here.
+    Unknown,
 }
 
 /// Counts one text, if it can.
@@ -320,6 +333,23 @@ impl ModelCounter {
     /// What the media of a chat are charged.
     pub fn media_tokens(&self, chat: &ChatInput<'_>) -> u64 {
         self.media.charge(chat).tokens
+    }
+
+    /// What the media of a chat may add at the most to a prompt whose text was
+    /// shortened with their placeholders in it: their charge and their frames.
+    pub fn media_growth(&self, chat: &ChatInput<'_>) -> u64 {
+        self.media.growth(chat)
+    }
+
+    /// Whether an engine applies `truncate_prompt_tokens` and the like to the chats
+    /// of an API.
+    pub const fn truncation(&self, origin: Origin) -> Truncation {
+        match (&self.renderer, origin) {
+            (_, Origin::Responses | Origin::Messages) => Truncation::Applied,
+            (Ok(Renderer::Harmony), Origin::ChatCompletions) => Truncation::Ignored,
+            (Ok(_), Origin::ChatCompletions) => Truncation::Applied,
+            (Err(_), Origin::ChatCompletions) => Truncation::Unknown,
+        }
     }
 
     fn count_text(

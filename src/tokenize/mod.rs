@@ -48,7 +48,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-pub use counter::ModelCounter;
+pub use counter::{ModelCounter, Truncation};
 pub use effort::Effort;
 pub use estimate::{MediaAllowance, Sample};
 pub use parts::Part;

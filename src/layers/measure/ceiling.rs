@@ -13,6 +13,8 @@ use crate::protocol::request::Truncate;
 use crate::protocol::{Route, WorkKind};
 use crate::tenants::TenantRef;
 
+use super::beside::Beside;
+
 /// The lowest limit that a prompt may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ceiling {
@@ -27,6 +29,8 @@ pub(super) struct Bounds {
     pub(super) ceiling: Option<Ceiling>,
     /// What the engine shortens each prompt to, where it does.
     pub(super) shortened_to: Option<Tokens>,
+    /// What such a prompt is charged then, where it holds more than text.
+    pub(super) at_most: Option<Tokens>,
     /// The longest prompt any engine takes, where that is known.
     pub(super) longest: Option<Tokens>,
 }
@@ -82,14 +86,32 @@ impl Bounds {
                 Some(Truncate::To(tokens)) => Some(Tokens::new(tokens).max(one)),
                 Some(Truncate::ToModel) => longest,
             },
+            at_most: None,
             longest,
         }
+    }
+
+    /// Leaves on top of what prompts are shortened to what truncation does not
+    /// shorten. Such a prompt is counted to its end; none is longer than what any
+    /// engine takes.
+    pub(super) fn leave(&mut self, beside: Beside) {
+        let longest = self.longest.unwrap_or(Tokens::MAX);
+        self.at_most = match (self.shortened_to, beside) {
+            (None, _) | (_, Beside::Nothing) => None,
+            (Some(limit), Beside::Tokens(more)) => Some(limit.saturating_add(more).min(longest)),
+            (_, Beside::Unknown) => Some(longest),
+            (_, Beside::All) => {
+                self.shortened_to = None;
+                None
+            }
+        };
     }
 
     /// Tokens past which the exact length of a prompt changes nothing.
     pub(super) fn enough(&self) -> Option<u64> {
         let limit = self.ceiling.map(|ceiling| ceiling.limit);
-        [limit, self.shortened_to]
+        let shortened = self.shortened_to.filter(|_| self.at_most.is_none());
+        [limit, shortened]
             .into_iter()
             .flatten()
             .min()
@@ -150,5 +172,22 @@ mod tests {
         assert_eq!(pooled.shortened_to, Some(Tokens::new(1024)));
         // What makes a prompt is not known: no text alone is too long.
         assert_eq!(bounds(&fixture, Route::Score, None).ceiling, None);
+    }
+
+    #[test]
+    fn what_is_beside_the_text_stays_on_top_of_what_it_is_shortened_to() {
+        let fixture = Fixture::new();
+        let left = |truncate, beside| {
+            let mut bounds = bounds(&fixture, Route::ChatCompletions, Some(truncate));
+            bounds.leave(beside);
+            (bounds.enough(), bounds.at_most.map(Tokens::get))
+        };
+        let image = Beside::Tokens(Tokens::new(300));
+        assert_eq!(left(Truncate::To(10), image), (Some(1024), Some(310)));
+        assert_eq!(left(Truncate::ToModel, image), (Some(1024), Some(1023)));
+        let unknown = left(Truncate::To(10), Beside::Unknown);
+        assert_eq!(unknown, (Some(1024), Some(1023)));
+        assert_eq!(left(Truncate::To(10), Beside::All), (Some(1024), None));
+        assert_eq!(left(Truncate::To(10), Beside::Nothing), (Some(10), None));
     }
 }

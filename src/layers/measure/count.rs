@@ -240,7 +240,7 @@ pub(super) fn with_input<R>(prompt: &Prompt<'_>, show: impl FnOnce(&PromptInput<
 
 /// Tools stay even with `tool_choice: none`: engines keep them in the prompt
 /// unless told otherwise, and the larger reading is charged.
-fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
+pub(super) fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
     ChatInput {
         origin: origin(chat.origin),
         responses: chat.responses.as_ref().map(|given| ResponsesInput {
@@ -260,7 +260,7 @@ fn chat_input<'a>(chat: &'a Chat<'_>) -> ChatInput<'a> {
     }
 }
 
-fn origin(origin: request::Origin) -> Origin {
+pub(super) fn origin(origin: request::Origin) -> Origin {
     match origin {
         request::Origin::ChatCompletions => Origin::ChatCompletions,
         request::Origin::Responses => Origin::Responses,
@@ -323,8 +323,25 @@ impl Counted {
     }
 
     /// Shortens the prompts as the engine will. One that was counted until it was
-    /// past that length is as long as it.
-    pub(super) fn shorten(&mut self, limit: Tokens) {
+    /// past that length is as long as it. Where they hold more than the text that
+    /// is shortened, the charge is `at_most`, and an estimate.
+    pub(super) fn shorten(&mut self, limit: Tokens, at_most: Option<Tokens>) {
+        let Some(at_most) = at_most else {
+            return self.cut_to(limit);
+        };
+        let all = self.prompts.iter().chain(self.apart.iter().flatten());
+        if all.max().is_none_or(|longest| *longest <= limit) {
+            return;
+        }
+        self.claim = None;
+        self.by_policy |= self.precision == Precision::Exact;
+        self.cut_to(at_most);
+        if self.precision == Precision::Exact {
+            self.precision = Precision::Estimated;
+        }
+    }
+
+    fn cut_to(&mut self, limit: Tokens) {
         for prompt in self.apart.iter_mut().flatten() {
             *prompt = limit.min(*prompt);
         }

@@ -5,6 +5,7 @@
 //! a [`Measured`] was counted, exactly or high.
 
 mod audio;
+mod beside;
 mod ceiling;
 mod count;
 mod engine;
@@ -38,6 +39,7 @@ use super::pool::CountingPlace;
 use super::steps::{Letter, Measured, Outline, Parsed};
 use super::threads::Threads;
 
+use beside::Beside;
 use ceiling::{Bounds, has_two_readings};
 use count::{Counted, Terms};
 use engine::Ask;
@@ -93,7 +95,7 @@ impl<C: Connector> MeasureLayer<C> {
         let documents = has_documents(&request.prompt);
         // What is spent in the line for a thread is not had again in the next.
         let deadline = letter.pool.gate().clock().now() + letter.pool.max_wait(&letter.tenant);
-        let bounds = Bounds::of(
+        let mut bounds = Bounds::of(
             &letter.pool,
             &letter.tenant,
             (letter.route, request.truncate),
@@ -101,6 +103,9 @@ impl<C: Connector> MeasureLayer<C> {
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
         let media = has_media(&prompt);
         let unseen = unseen(&prompt, letter.pool.counting().stored_history);
+        if request.truncate.is_some() {
+            bounds.leave(Beside::of(&letter.pool.counter(), &prompt, unseen));
+        }
         let (prompt, seconds) = without_audio(prompt);
         let mut counted = self.count(&letter, prompt, bounds.enough()).await?;
         let limits = &letter.tenant.tenant.limits;
@@ -216,7 +221,7 @@ impl<C: Connector> MeasureLayer<C> {
 /// Makes the prompts as long as the engine will.
 fn fit(counted: &mut Counted, request: &Request<'_>, bounds: &Bounds) {
     if let Some(limit) = bounds.shortened_to {
-        counted.shorten(limit);
+        counted.shorten(limit, bounds.at_most);
     }
     if let (Padding::ToModel, Some(longest)) = (request.padding, bounds.longest) {
         counted.fill(longest);

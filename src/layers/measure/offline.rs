@@ -8,6 +8,7 @@ use crate::protocol::Request;
 use crate::protocol::request::{Prompt, Truncate};
 use crate::tokenize::{Count, CountError, Effort, ModelCounter, Part};
 
+use super::beside::Beside;
 use super::count::{count_with, embeddings, with_input};
 use super::unseen;
 
@@ -37,11 +38,17 @@ impl Offline<'_> {
             Prompt::Embeds { prompts } => embeddings(*prompts, self.body_bytes),
             prompt => count_with(self.counter, prompt, &Effort::default())?,
         };
-        if let Some(unseen) = unseen(&self.request.prompt, self.stored_history) {
+        let unseen = unseen(&self.request.prompt, self.stored_history);
+        if let Some(unseen) = unseen {
             counted.charge(unseen);
         }
         if let Some(Truncate::To(tokens)) = self.request.truncate {
-            counted.shorten(Tokens::new(tokens.max(1)));
+            let limit = Tokens::new(tokens.max(1));
+            match Beside::of(self.counter, &self.request.prompt, unseen) {
+                Beside::Nothing => counted.shorten(limit, None),
+                Beside::Tokens(more) => counted.shorten(limit, Some(limit.saturating_add(more))),
+                Beside::Unknown | Beside::All => {}
+            }
         }
         counted.settle();
         Ok(Count {

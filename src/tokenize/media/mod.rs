@@ -81,6 +81,16 @@ impl MediaRules {
         Self::new(self.files.with(kwargs), self.allowance)
     }
 
+    /// What media add at the most to a rendered text: their charge and, for each
+    /// image, a token for each byte of its frame. O(messages and parts).
+    pub(super) fn growth(&self, chat: &ChatInput<'_>) -> u64 {
+        let frame = self.placeholder().and_then(|placeholder| placeholder.frame);
+        let images = media_parts(chat.messages).filter(|media| matches!(media, Media::Image(_)));
+        let frames = images.count().saturating_mul(frame.map_or(0, str::len));
+        let frames = u64::try_from(frames).unwrap_or(u64::MAX);
+        self.charge(chat).tokens.saturating_add(frames)
+    }
+
     /// Tokens of the media of a chat on top of its rendered text, which is changed
     /// into what the engine makes of it. O(messages, parts and text).
     pub(super) fn charge_rendered(
