@@ -1,36 +1,32 @@
 //! Speech to text: a form with a file in it.
 //!
 //! Decides what the form asks for and how long its audio may be; never decodes
-//! any. Fields are read as the engine's framework reads them: an empty one is
-//! absent. Refused are forms that two readers could read apart: a field we read
-//! given twice, names in the extended notation.
+//! any. Fields are read as the engine's framework reads them, by their exact
+//! names: an empty one is absent. What two readers could read apart is refused
+//! (`multipart.rs`).
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, stream};
-use http::header::CONTENT_DISPOSITION;
-use multer::{Field, Multipart};
 
 use super::lax;
+use super::multipart::{self, Part};
 use super::request::{MAX_SEQUENCES, Padding, Prompt, Request, RequestError, Stream, StreamUsage};
 use super::splice::TopLevel;
+use super::wave;
 
 /// The fields that are read.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "model",
     "prompt",
+    "hotwords",
+    "to_language",
     "stream",
     "n",
     "use_beam_search",
     "max_completion_tokens",
-    FILE,
 ];
 const FILE: &str = "file";
-
-/// Bytes handed to the reader at a time, so that it never holds a second copy.
-const SLICE: usize = 64 * 1024;
 
 /// Bytes of a second of audio in a container whose rate is not looked up: speech
 /// is seldom coded in less than 32 kbit/s. Less would charge music ten times its
@@ -43,102 +39,53 @@ const MAX_SECONDS: u64 = 600;
 
 /// The values of the fields that are read.
 #[derive(Default)]
-struct Form {
-    values: [Option<String>; NAMES.len()],
-    /// The file's size and first bytes.
-    file: Option<(u64, Bytes)>,
+struct Form<'a> {
+    values: [Option<&'a str>; NAMES.len()],
+    file: Option<&'a [u8]>,
 }
 
 /// Reads the body of a speech-to-text request, sent with this content type.
 ///
-/// Linear in the body, which is not copied as a whole.
+/// Linear in the body, which is not copied.
 ///
 /// # Errors
-/// [`RequestError`], with the field at fault, for a body that is no form or that
-/// no engine would serve.
+/// [`RequestError`], with the field or header at fault, for a body that is no
+/// form, that another reader could read otherwise or that no engine would serve.
 pub fn parse_form(content_type: &[u8], body: &Bytes) -> Result<Request<'static>, RequestError> {
-    let boundary = std::str::from_utf8(content_type)
-        .ok()
-        .and_then(|media| multer::parse_boundary(media).ok())
-        .ok_or_else(|| RequestError::Form("it names no boundary".into()))?;
-    let form = read(body.clone(), boundary)
-        .now_or_never()
-        .unwrap_or_else(|| Err(RequestError::Form("it has no end".into())))?;
+    let boundary = multipart::boundary(content_type)?;
+    let mut form = Form::default();
+    for part in multipart::parts(body, boundary)? {
+        form.take(&part)?;
+    }
     form.request()
 }
 
-async fn read(body: Bytes, boundary: String) -> Result<Form, RequestError> {
-    let slices = (0..body.len()).step_by(SLICE).map(move |at| {
-        let end = body.len().min(at + SLICE);
-        Ok::<_, Infallible>(body.slice(at..end))
-    });
-    let mut parts = Multipart::new(stream::iter(slices), boundary);
-    let broken = |error: multer::Error| RequestError::Form(error.to_string());
-    let mut form = Form::default();
-    while let Some(part) = parts.next_field().await.map_err(broken)? {
-        form.take(part).await?;
-    }
-    Ok(form)
-}
-
 /// Length of audio in seconds, rounded up.
-fn seconds(head: &[u8], size: u64) -> u64 {
-    let rate = wave_rate(head).unwrap_or(BYTES_PER_SECOND);
-    size.div_ceil(rate).clamp(1, MAX_SECONDS)
-}
-
-/// Bytes per second of a plain wave file, from the numbers that decoders go by.
-fn wave_rate(head: &[u8]) -> Option<u64> {
-    let number = |at: usize, bytes: usize| -> Option<u64> {
-        let little_endian = head.get(at..at + bytes)?.iter().rev();
-        Some(little_endian.fold(0, |number, byte| number << 8 | u64::from(*byte)))
+fn seconds(file: &[u8]) -> u64 {
+    let size = u64::try_from(file.len()).unwrap_or(u64::MAX);
+    let by_size = size.div_ceil(BYTES_PER_SECOND);
+    let seconds = match wave::rate(file) {
+        Some(rate) if rate.is_sound => size.div_ceil(rate.bytes_per_second),
+        // Decoders differ in which of the numbers they go by.
+        Some(rate) => size.div_ceil(rate.bytes_per_second).max(by_size),
+        None => by_size,
     };
-    let is_wave = head.starts_with(b"RIFF") && head.get(8..16) == Some(b"WAVEfmt ");
-    // Samples as they are, whole or floating: other codings have no fixed rate.
-    let is_plain = is_wave && matches!(number(20, 2), Some(1 | 3));
-    let frames = number(24, 4).filter(|_| is_plain)?;
-    let rate = frames * number(32, 2)?;
-    (rate > 0).then_some(rate)
+    seconds.clamp(1, MAX_SECONDS)
 }
 
 // === impl Form ===
 
-impl Form {
-    async fn take(&mut self, mut part: Field<'static>) -> Result<(), RequestError> {
-        let disposition = part.headers().get(CONTENT_DISPOSITION);
-        let is_extended = disposition
-            .is_some_and(|header| memchr::memmem::find(header.as_bytes(), b"*=").is_some());
-        let name = part.name().unwrap_or_default();
+impl<'a> Form<'a> {
+    fn take(&mut self, part: &Part<'a>) -> Result<(), RequestError> {
+        if part.name == FILE {
+            self.file = Some(part.value);
+            return Ok(());
+        }
         let mut fields = NAMES.into_iter().zip(&mut self.values);
-        let known = fields.find(|(known, _)| *known == name);
-        let is_file = name == FILE;
-        if is_extended && !is_file {
-            return Err(RequestError::Form("a field's name is encoded".into()));
-        }
-        let broken = |error: multer::Error| RequestError::Form(error.to_string());
-        let mut text = Vec::new();
-        let (mut size, mut head) = (0, Bytes::new());
-        while let Some(chunk) = part.chunk().await.map_err(broken)? {
-            size += u64::try_from(chunk.len()).unwrap_or(u64::MAX);
-            if is_file && head.len() < WAVE_HEAD {
-                head = [&head[..], &chunk[..chunk.len().min(WAVE_HEAD)]]
-                    .concat()
-                    .into();
-            }
-            if !is_file && known.is_some() {
-                text.extend_from_slice(&chunk);
-            }
-        }
-        let Some((name, value)) = known else {
+        let Some((name, value)) = fields.find(|(known, _)| *known == part.name) else {
             return Ok(());
         };
-        if value.is_some() {
-            return Err(RequestError::Duplicate(name));
-        }
-        if is_file {
-            self.file = Some((size, head));
-        }
-        let text = String::from_utf8(text)
+        let text = std::str::from_utf8(part.value)
             .map_err(|_| RequestError::Form(format!("`{name}` is not UTF-8 text")))?;
         *value = Some(text);
         Ok(())
@@ -150,11 +97,9 @@ impl Form {
         Some(serde_json::Value::from(text).to_string())
     }
 
-    fn text(&self, name: &'static str) -> Option<&str> {
+    fn text(&self, name: &'static str) -> Option<&'a str> {
         let index = NAMES.iter().position(|known| *known == name)?;
-        self.values[index]
-            .as_deref()
-            .filter(|text| !text.is_empty())
+        self.values[index].filter(|text| !text.is_empty())
     }
 
     fn flag(&self, name: &'static str) -> Result<bool, RequestError> {
@@ -169,16 +114,22 @@ impl Form {
         Ok(value.map(i64::unsigned_abs))
     }
 
+    /// The texts that one engine or another makes part of the prompt.
+    fn prompt(&self) -> String {
+        let texts = ["prompt", "hotwords", "to_language"].map(|name| self.text(name));
+        let texts: Vec<&str> = texts.into_iter().flatten().collect();
+        texts.join("\n")
+    }
+
     fn request(self) -> Result<Request<'static>, RequestError> {
-        let (size, head) = self.file.as_ref().ok_or(RequestError::Missing(FILE))?;
+        let file = self.file.ok_or(RequestError::Missing(FILE))?;
         let beams = self.whole("n", i64::from(MAX_SEQUENCES))?.unwrap_or(1);
         let beams = u32::try_from(beams).unwrap_or(MAX_SEQUENCES);
-        let owned = |text: &str| Cow::Owned(text.to_owned());
         Ok(Request {
-            model: self.text("model").map(owned),
+            model: self.text("model").map(|text| Cow::Owned(text.to_owned())),
             prompt: Prompt::Audio {
-                seconds: seconds(head, *size),
-                prompt: self.text("prompt").map_or(Cow::Borrowed(""), owned),
+                seconds: seconds(file),
+                prompt: Cow::Owned(self.prompt()),
             },
             max_tokens: self.whole("max_completion_tokens", i64::MAX)?,
             write_max_tokens: false,
@@ -204,9 +155,6 @@ impl Form {
         })
     }
 }
-
-/// Bytes at the beginning of a file that tell what it is.
-const WAVE_HEAD: usize = 36;
 
 #[cfg(test)]
 mod tests {
@@ -236,6 +184,8 @@ mod tests {
         file.extend_from_slice(&16_000_u32.to_le_bytes());
         file.extend_from_slice(&32_000_u32.to_le_bytes());
         file.extend_from_slice(&[2, 0, 16, 0]);
+        file.extend_from_slice(b"data");
+        file.extend_from_slice(&u32::MAX.to_le_bytes());
         file.resize(32_000 * seconds, 1);
         file
     }
@@ -272,9 +222,44 @@ mod tests {
         };
         assert_eq!((long(0), long(4_001), long(300_000)), (1, 2, 75));
         assert_eq!(long(25 << 20), 600);
-        let mut forged = wave(1);
-        forged[24..28].fill(0);
-        assert_eq!(seconds(&forged, 8_000), 2);
+    }
+
+    #[test]
+    fn a_forged_wave_header_makes_no_audio_short() {
+        assert_eq!(seconds(&wave(300)), 300);
+        // The block align: by it, 300 seconds would be one.
+        let mut forged = wave(300);
+        forged[32..34].copy_from_slice(&u16::MAX.to_le_bytes());
+        assert_eq!(seconds(&forged), 600);
+        // The rate of bytes, and no samples at all.
+        for field in [28..32, 24..28, 22..24, 34..36] {
+            let mut forged = wave(5);
+            forged[field].fill(0);
+            assert_eq!(seconds(&forged), 40);
+        }
+        // Samples of twelve bits take two bytes.
+        let mut odd = wave(5);
+        odd[34] = 12;
+        assert_eq!(seconds(&odd), 5);
+        // A second header, which some decoders go by.
+        let mut twice = wave(5);
+        let second = twice[12..36].to_vec();
+        twice.splice(36..36, second);
+        assert_eq!(seconds(&twice), 41);
+    }
+
+    #[test]
+    fn every_text_that_reaches_a_prompt_is_charged() {
+        let fields = [
+            ("name=\"to_language\"", "fr"),
+            ("name=\"hotwords\"", "b"),
+            ("name=\"prompt\"", "a"),
+        ];
+        let request = parse_form(MEDIA, &form(&fields, b"x")).unwrap();
+        let Prompt::Audio { prompt, .. } = &request.prompt else {
+            panic!("{:?}", request.prompt)
+        };
+        assert_eq!(&**prompt, "a\nb\nfr");
     }
 
     #[test]
@@ -284,9 +269,17 @@ mod tests {
         assert_eq!(request.samples, 4);
         let twice = [("name=\"model\"", "a"), ("name=\"model\"", "b")];
         let error = |fields: &[(&str, &str)]| parse_form(MEDIA, &form(fields, b"x")).unwrap_err();
-        assert_eq!(error(&twice), RequestError::Duplicate("model"));
-        let encoded = [("name*=utf-8''model", "a")];
-        assert!(matches!(error(&encoded), RequestError::Form(_)));
+        let said = error(&twice).to_string();
+        assert_eq!(said, "the body is not a form: `model` is given twice");
+        for hidden in [
+            "name=\"zz\"; name=\"prompt\"",
+            "NAME=\"prompt\"",
+            "x=\" name=zz\"; name=\"prompt\"",
+            "name*=utf-8''model",
+        ] {
+            let param = error(&[(hidden, "a")]).param();
+            assert_eq!(param, Some("content-disposition"), "{hidden}");
+        }
         for (name, value) in [("name=\"n\"", "0"), ("name=\"stream\"", "maybe")] {
             assert!(matches!(
                 error(&[(name, value)]),

@@ -14,6 +14,7 @@ mod form;
 mod lax;
 mod messages;
 pub mod models;
+mod multipart;
 mod object;
 pub mod pairs;
 mod pooling;
@@ -25,6 +26,7 @@ pub mod route;
 pub mod splice;
 pub mod sse;
 pub mod usage;
+mod wave;
 
 pub use audio::parse_form;
 pub use error::{Code, ErrorBody};

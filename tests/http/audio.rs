@@ -122,3 +122,41 @@ async fn what_is_no_form_is_refused_and_limits_hold() {
     stand.settle().await;
     fake.check();
 }
+
+#[tokio::test]
+async fn a_form_that_two_readers_read_apart_reaches_no_engine() {
+    let (stand, fake) = gateway(|setup| setup).await;
+    let plain = form(PATHS[0], &[("model", "tiny"), ("prompt", "a")], 9);
+    let text = String::from_utf8_lossy(plain.body()).into_owned();
+    let name = "form-data; name=\"prompt\"";
+    assert!(text.contains(name), "{text}");
+    for (hidden, header) in [
+        (
+            "form-data; name=\"zz\"; name=\"prompt\"",
+            "content-disposition",
+        ),
+        ("form-data; NAME=\"prompt\"", "content-disposition"),
+        (
+            "form-data; x=\" name=zz\"; name=\"prompt\"",
+            "content-disposition",
+        ),
+        ("form-data; name=prompt\t;x=1", "content-disposition"),
+        (name, "content-type"),
+    ] {
+        let media = match header {
+            "content-type" => "multipart/form-data; boundary=--x; boundary=bbb",
+            _ => MEDIA,
+        };
+        for path in PATHS {
+            let odd = Ask::post(path, text.replace(name, hidden)).header("content-type", media);
+            let reply = stand.ask(&odd).await;
+            assert_eq!(reply.status, 400, "{hidden}");
+            let error = &reply.json()["error"];
+            assert_eq!(error["code"], "invalid_request", "{error}");
+            let said = error["message"].to_string();
+            assert!(said.to_lowercase().contains(header), "{said}");
+        }
+    }
+    stand.settle().await;
+    fake.check();
+}

@@ -156,10 +156,14 @@ impl IngestLayer {
         tenant: &TenantRef,
     ) -> Result<Request<'static>, Refusal> {
         let bytes = body.bytes.clone();
-        let form = headers.get(CONTENT_TYPE).cloned();
-        let form = form.filter(|_| route.takes_form());
+        // All of them: of two headers, an engine could read the other.
+        let media = headers.get_all(CONTENT_TYPE).iter();
+        let form = route.takes_form().then(|| {
+            let media: Vec<&[u8]> = media.map(HeaderValue::as_bytes).collect();
+            media.join(&b", "[..])
+        });
         let read = move || match form {
-            Some(media) => parse_form(media.as_bytes(), &bytes),
+            Some(media) => parse_form(&media, &bytes),
             None => parse(route, &bytes).map(owned),
         };
         let read = if body.bytes.len() < INLINE_BYTES {
