@@ -19,6 +19,19 @@ const TEXT_PARTS: [&str; 6] = [
     "tool_reference",
 ];
 
+/// Keys that make a part media where its type does not count.
+const MEDIA_KEYS: [&str; 9] = [
+    "image_url",
+    "image_pil",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "prompt_embeds",
+    "audio_url",
+    "input_audio",
+    "video_url",
+];
+
 /// Reads the chat fields.
 pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
     let messages = fields
@@ -140,10 +153,47 @@ pub(super) fn has_media(messages: &Value) -> bool {
     parts.filter_map(Value::as_object).any(is_media)
 }
 
-/// A part without a type is known by its key, and only text is text.
+/// Only text is text. A part without a type, or with a `uuid`, is known by its keys,
+/// and those of media go first.
 fn is_media(part: &Map<String, Value>) -> bool {
-    match part.get("type").and_then(Value::as_str) {
-        Some(kind) => !TEXT_PARTS.contains(&kind),
-        None => !TEXT_PARTS.iter().any(|kind| part.contains_key(*kind)),
+    let given = |key: &str| part.get(key).filter(|value| !value.is_null());
+    match (given("type"), given("uuid")) {
+        (Some(kind), None) => kind.as_str().is_none_or(|kind| !TEXT_PARTS.contains(&kind)),
+        _ => {
+            let has = |key: &&str| part.contains_key(*key);
+            MEDIA_KEYS.iter().any(has) || !TEXT_PARTS.iter().any(has)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_part_is_media_where_the_engine_takes_it_for_that() {
+        let holds = |part: Value| has_media(&json!([{"role": "user", "content": [part]}]));
+        for text in [
+            json!({"type": "text", "text": "a"}),
+            json!({"type": "text", "text": "a", "image_url": "x"}),
+            json!({"type": "text", "text": "a", "image_url": "x", "uuid": null}),
+            json!({"text": "a"}),
+            json!({"type": "text", "text": "a", "uuid": "u"}),
+        ] {
+            assert!(!holds(text.clone()), "{text}");
+        }
+        for media in [
+            json!({"type": "image_url", "image_url": {"url": "x"}}),
+            json!({"type": "text", "text": "a", "image_url": "x", "uuid": "u"}),
+            json!({"type": "text", "text": "a", "video_url": null, "uuid": 0}),
+            json!({"text": "a", "audio_embeds": "x"}),
+            json!({"type": null, "text": "a", "input_audio": {}}),
+            json!({"image_pil": "x"}),
+            json!({"type": 1, "text": "a"}),
+        ] {
+            assert!(holds(media.clone()), "{media}");
+        }
     }
 }

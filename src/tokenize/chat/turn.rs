@@ -233,20 +233,32 @@ fn part(part: &Value) -> Result<Option<Part>, Odd> {
     }
 }
 
-/// The type of a part; one without a type is known by its key.
+/// Keys that say what a part is where its type does not count, first come first.
+const TELLING: [&str; 10] = [
+    "image_url",
+    "image_pil",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "prompt_embeds",
+    "audio_url",
+    "input_audio",
+    "video_url",
+    "tool_reference",
+];
+
+/// The kind of a part: its type, or, where it has none or has a `uuid`, the first
+/// telling key. `None` for what the engine refuses.
 pub(super) fn part_kind(part: &Map<String, Value>) -> Option<&str> {
-    match part.get("type") {
-        Some(kind) => kind.as_str(),
-        None => [
-            "image_url",
-            "input_image",
-            "audio_url",
-            "input_audio",
-            "video_url",
-        ]
-        .into_iter()
-        .find(|key| part.contains_key(*key)),
+    match part.get("type").filter(|kind| !kind.is_null()) {
+        Some(kind) if !has_uuid(part) => kind.as_str(),
+        _ => TELLING.into_iter().find(|key| part.contains_key(*key)),
     }
+}
+
+/// Whether the engine may take what it kept under the `uuid` for the part's media.
+pub(super) fn has_uuid(part: &Map<String, Value>) -> bool {
+    part.get("uuid").is_some_and(|uuid| !uuid.is_null())
 }
 
 /// The modality of a media part, under the name templates know.
@@ -370,6 +382,38 @@ mod tests {
             "{'x': 1, 'type': 'function', 'id': 'c', \
              'function': {'name': 'f', 'arguments': {'a': 1}, 'y': 2}}"
         );
+    }
+
+    #[test]
+    fn a_part_is_what_the_engine_takes_it_for() {
+        let kinds = [
+            (json!({"type": "text", "image_url": "x"}), Some("text")),
+            (
+                json!({"type": "text", "uuid": "u", "image_url": "x"}),
+                Some("image_url"),
+            ),
+            (
+                json!({"type": "text", "uuid": 0, "video_url": "x", "audio_url": "y"}),
+                Some("audio_url"),
+            ),
+            (json!({"type": "text", "uuid": "u", "text": "x"}), None),
+            (
+                json!({"type": "text", "uuid": null, "input_audio": {}}),
+                Some("text"),
+            ),
+            (
+                json!({"type": null, "input_audio": {}}),
+                Some("input_audio"),
+            ),
+            (json!({"image_embeds": null}), Some("image_embeds")),
+            (json!({"audio_embeds": "x"}), Some("audio_embeds")),
+            (json!({"image_pil": "x"}), Some("image_pil")),
+            (json!({"input_image": "x"}), None),
+            (json!({"type": 1, "image_url": "x"}), None),
+        ];
+        for (part, kind) in &kinds {
+            assert_eq!(part_kind(part.as_object().unwrap()), *kind, "{part}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use super::turn::{media, part_kind};
+use super::turn::{has_uuid, media, part_kind};
 use crate::tokenize::media::Media;
 use crate::tokenize::{ChatInput, Sample};
 
@@ -42,12 +42,22 @@ pub(in crate::tokenize) fn is_media(part: &Map<String, Value>) -> bool {
 fn one_media(part: &Map<String, Value>) -> Option<Media<'_>> {
     let kind = part_kind(part)?;
     match media(kind) {
-        Some("image") => Some(Media::Image(part)),
+        Some("image") => Some(Media::Image(link(kind, part))),
         Some("audio") => Some(Media::Audio),
         Some(_) => Some(Media::Video),
         None if kind == "prompt_embeds" => Some(Media::Embeddings(embedded(part))),
         None => None,
     }
+}
+
+/// The link of an image part, in any of the shapes the APIs know; `None` where the
+/// engine may look at another image.
+fn link<'a>(kind: &str, part: &'a Map<String, Value>) -> Option<&'a str> {
+    if has_uuid(part) || !matches!(kind, "image_url" | "input_image") {
+        return None;
+    }
+    let link = part.get("image_url")?;
+    link.as_str().or_else(|| link.get("url")?.as_str())
 }
 
 fn embedded(part: &Map<String, Value>) -> &str {

@@ -40,7 +40,7 @@ pub(super) struct MediaRules {
 /// Something in a request that is not text.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Media<'a> {
-    Image(&'a Map<String, Value>),
+    Image(Option<&'a str>),
     Audio,
     Video,
     /// Prompt embeddings, by their base64 text.
@@ -124,7 +124,7 @@ impl MediaRules {
 
     fn one(&self, media: Media<'_>) -> Counted {
         match media {
-            Media::Image(part) => match url(part).and_then(header::of_url) {
+            Media::Image(link) => match link.and_then(header::of_url) {
                 Some(size) => self.image(size),
                 None => estimated(self.largest()),
             },
@@ -164,12 +164,6 @@ const fn estimated(tokens: u64) -> Counted {
         tokens,
         precision: Precision::Estimated,
     }
-}
-
-/// The link of an image part, in any of the shapes the APIs know.
-fn url(part: &Map<String, Value>) -> Option<&str> {
-    let link = part.get("image_url")?;
-    link.as_str().or_else(|| link.get("url")?.as_str())
 }
 
 fn occurrences(segments: &[Segment], target: &str) -> usize {

@@ -261,6 +261,30 @@ fn an_image_of_unknown_size_is_charged_as_the_largest_of_the_family() {
     );
 }
 
+#[test]
+fn an_image_the_engine_may_take_from_elsewhere_is_of_unknown_size() {
+    const LARGEST: (u64, Precision) = (1280, Precision::Estimated);
+    let link = url(&file("png"));
+    let charged = |part: Value| {
+        let messages = json!([{"role": "user", "content": [part]}]);
+        let charged = rules(&named("qwen2_5_vl-narrowed")).charge(&ChatInput::new(&messages));
+        (charged.tokens, charged.precision)
+    };
+    let seen = charged(json!({"type": "image_url", "image_url": {"url": link}}));
+    assert_eq!(seen.1, Precision::Exact);
+    assert!(seen.0 < 1280);
+    let elsewhere = [
+        json!({"type": "image_url", "image_url": {"url": link}, "uuid": "u"}),
+        json!({"type": "text", "text": "a", "image_url": link, "uuid": "u"}),
+        json!({"type": "image_embeds", "image_embeds": "AAAA", "image_url": link}),
+        json!({"image_pil": "x"}),
+        json!({"image_embeds": "AAAA"}),
+    ];
+    for part in elsewhere {
+        assert_eq!(charged(part.clone()), LARGEST, "{part}");
+    }
+}
+
 /// The tiny model with a family's files, its control tokens and a template.
 fn model(name: &str, family: &Value, template: &str) -> ModelCounter {
     let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny-model");
