@@ -1,8 +1,8 @@
 //! What a conversation weighs, without rendering it.
 //!
 //! Decides how much text and media a request holds, whatever its shape. Never
-//! fails. Invariant: every text in the messages, tools and documents is weighed;
-//! links and embedded data of media are not text.
+//! fails. Invariant: every text in the messages, tools, documents and the template's
+//! variables is weighed; links and embedded data of media are not text.
 
 use serde_json::{Map, Value};
 
@@ -20,6 +20,8 @@ const PER_SYSTEM: u64 = 64;
 /// Tokens of the words in which templates explain tools, at the most: DeepSeek's
 /// have 280.
 const PER_TOOLS: u64 = 300;
+/// Added to the bytes of a request's own template, as a share of them: one in four.
+const TEMPLATE_MARGIN: u64 = 4;
 /// Bytes of base64 that hold one row of prompt embeddings, at the smallest:
 /// 512 half-precision numbers.
 const BYTES_PER_EMBEDDING: usize = 1365;
@@ -70,6 +72,13 @@ pub(in crate::tokenize) fn embedding_rows(data: &str) -> u64 {
     u64::try_from(data.len().div_ceil(BYTES_PER_EMBEDDING)).unwrap_or(u64::MAX)
 }
 
+/// A token for each byte of a request's own template, and a margin: it may write its
+/// text several times, so to count that would be low.
+fn template_tokens(template: &str) -> u64 {
+    let bytes = u64::try_from(template.len()).unwrap_or(u64::MAX);
+    bytes.saturating_add(bytes.div_ceil(TEMPLATE_MARGIN))
+}
+
 /// The text of a request that will become tokens.
 #[derive(Debug, Default)]
 pub(in crate::tokenize) struct Weight<'a> {
@@ -79,6 +88,8 @@ pub(in crate::tokenize) struct Weight<'a> {
     pub(in crate::tokenize) spelled: Vec<String>,
     messages: u64,
     has_tools: bool,
+    /// Tokens charged for the request's own template.
+    template: u64,
 }
 
 impl<'a> Weight<'a> {
@@ -96,8 +107,17 @@ impl<'a> Weight<'a> {
         for extra in [input.tools, input.documents].into_iter().flatten() {
             weight.spell(extra);
         }
-        weight.has_tools = input.tools.is_some_and(|tools| !tools.is_null());
-        weight.texts.extend(input.chat_template);
+        let kwargs = input.chat_template_kwargs;
+        let variables = kwargs.into_iter().flat_map(Map::values);
+        // A switch is not shown.
+        for variable in variables.filter(|variable| !variable.is_boolean()) {
+            weight.add_value(variable);
+        }
+        weight.texts.extend(input.reasoning_effort);
+        let tools = kwargs.and_then(|kwargs| kwargs.get("tools"));
+        let tools = [input.tools, tools];
+        weight.has_tools = tools.into_iter().flatten().any(|tools| !tools.is_null());
+        weight.template = input.chat_template.map_or(0, template_tokens);
         weight
     }
 
@@ -110,11 +130,12 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Tokens that surround the texts.
+    /// Tokens that surround the texts, and those of a template of the request's own.
     pub(in crate::tokenize) const fn overhead(&self) -> u64 {
         self.messages
             .saturating_mul(PER_MESSAGE)
             .saturating_add(PER_PROMPT)
+            .saturating_add(self.template)
     }
 
     /// All texts joined by line feeds.
@@ -178,5 +199,46 @@ impl<'a> Weight<'a> {
         if !value.is_null() {
             self.spelled.push(value.to_string());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn all_that_a_template_could_print_of_its_variables_is_weighed() {
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let kwargs = json!({
+            "note": "a text", "enable_thinking": true, "nothing": null,
+            "tools": [{"name": "f"}], "documents": [{"text": "d"}], "budget": 7
+        });
+        let mut input = ChatInput::new(&messages);
+        let plain = Weight::of(&input);
+        input.chat_template_kwargs = kwargs.as_object();
+        input.reasoning_effort = Some("high");
+        let weight = Weight::of(&input);
+        assert!(weight.texts.contains(&"a text") && weight.texts.contains(&"high"));
+        assert_eq!(weight.texts.len(), plain.texts.len() + 2);
+        let mut spelled = weight.spelled.clone();
+        spelled.sort_unstable();
+        assert_eq!(spelled, ["7", r#"[{"name":"f"}]"#, r#"[{"text":"d"}]"#]);
+        assert_eq!(weight.unseen(), plain.unseen() + PER_TOOLS);
+        assert_eq!(weight.overhead(), plain.overhead());
+    }
+
+    #[test]
+    fn a_template_of_the_requests_own_is_charged_by_its_bytes_and_a_margin() {
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let template = "{% for i in range(99) %}again {% endfor %}".repeat(10);
+        let mut input = ChatInput::new(&messages);
+        let plain = Weight::of(&input);
+        input.chat_template = Some(&template);
+        let weight = Weight::of(&input);
+        assert_eq!(template.len(), 420);
+        assert_eq!(weight.overhead(), plain.overhead() + 525);
+        assert_eq!(weight.bytes(), plain.bytes());
     }
 }
