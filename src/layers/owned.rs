@@ -52,7 +52,7 @@ fn prompt(prompt: Prompt<'_>) -> Prompt<'static> {
             add_special_tokens,
         },
         Prompt::Ids(counts) => Prompt::Ids(counts),
-        Prompt::Embeds { prompts } => Prompt::Embeds { prompts },
+        Prompt::Embeds { prompts, beside } => Prompt::Embeds { prompts, beside },
     }
 }
 

@@ -37,7 +37,10 @@ pub(super) fn read<'a>(route: Route, fields: &Fields<'a>) -> Result<Prompt<'a>, 
     }
     match field {
         // What a plugin makes of its data is not known here.
-        Field::Data => Ok(Prompt::Embeds { prompts: 1 }),
+        Field::Data => Ok(Prompt::Embeds {
+            prompts: 1,
+            beside: Vec::new(),
+        }),
         Field::Input if route != Route::Embeddings || !holds_messages(text) => {
             let add_special_tokens = fields.flag(Field::AddSpecialTokens)?.unwrap_or(true);
             prompt::texts_or_ids(field, text, add_special_tokens)
@@ -136,7 +139,7 @@ mod tests {
         };
         assert_eq!((conversations.len(), shared.media), (2, true));
         let data = read(Route::Pooling, r#"{"data":{"image":"x"}}"#);
-        assert!(matches!(data, Ok(Prompt::Embeds { prompts: 1 })));
+        assert!(matches!(data, Ok(Prompt::Embeds { prompts: 1, .. })));
     }
 
     #[test]

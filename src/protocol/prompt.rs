@@ -21,6 +21,10 @@ const FILL_IN_THE_MIDDLE: [&str; 3] = ["<｜fim▁begin｜>", "<｜fim▁hole｜
 /// Bytes that suffixes may come to: every prompt of a list has its own copy.
 const MAX_SUFFIXES: usize = 32 << 20;
 
+/// Tokens that tokenizers put around a text, at the most. Beside embeddings a text is
+/// charged these and one for each byte.
+const FRAME: usize = 4;
+
 /// The value of `prompt`, one entry per prompt.
 enum Sent<'a> {
     Texts(Vec<Cow<'a, str>>),
@@ -40,18 +44,28 @@ pub(super) fn completions<'a>(fields: &Fields<'a>) -> Result<Prompt<'a>, Request
         Some(text) => Some(read(Field::Prompt, text)?),
     };
     Ok(match sent {
-        Some(Sent::Texts(texts)) if embeds == 0 => Prompt::Texts {
-            texts: with_suffix(fields, texts)?,
-            add_special_tokens,
-        },
+        Some(Sent::Texts(texts)) => {
+            let texts = with_suffix(fields, texts)?;
+            match embeds {
+                0 => Prompt::Texts {
+                    texts,
+                    add_special_tokens,
+                },
+                prompts => Prompt::Embeds {
+                    prompts,
+                    beside: texts.iter().map(|text| text.len() + FRAME).collect(),
+                },
+            }
+        }
         Some(Sent::Ids(counts)) if embeds == 0 => Prompt::Ids(counts),
-        Some(Sent::Texts(texts)) => Prompt::Embeds {
-            prompts: embeds + texts.len(),
+        Some(Sent::Ids(beside)) => Prompt::Embeds {
+            prompts: embeds,
+            beside,
         },
-        Some(Sent::Ids(counts)) => Prompt::Embeds {
-            prompts: embeds + counts.len(),
+        None => Prompt::Embeds {
+            prompts: embeds,
+            beside: Vec::new(),
         },
-        None => Prompt::Embeds { prompts: embeds },
     })
 }
 
@@ -413,18 +427,24 @@ mod tests {
 
     #[test]
     fn embeddings_make_the_count_unknown() {
-        let embedded = |body| match prompt(body).unwrap() {
-            Prompt::Embeds { prompts } => prompts,
+        let embedded = |body, prompts, beside: &[usize]| match prompt(body).unwrap() {
+            Prompt::Embeds {
+                prompts: found,
+                beside: others,
+            } => assert_eq!((found, &*others), (prompts, beside), "{body}"),
             other => panic!("{other:?}"),
         };
-        assert_eq!(embedded(r#"{"prompt_embeds":"AAAA"}"#), 1);
-        assert_eq!(
-            embedded(r#"{"prompt_embeds":["AAAA","BBBB"],"prompt":""}"#),
-            3
+        embedded(r#"{"prompt_embeds":"AAAA"}"#, 1, &[]);
+        embedded(r#"{"prompt_embeds":["AAAA","BBBB"],"prompt":""}"#, 2, &[4]);
+        embedded(
+            r#"{"prompt_embeds":["AAAA"],"prompt":["a","bé"]}"#,
+            1,
+            &[5, 7],
         );
-        assert_eq!(
-            embedded(r#"{"prompt_embeds":["AAAA"],"prompt":["a","b"]}"#),
-            3
+        embedded(
+            r#"{"prompt_embeds":["AAAA"],"prompt":[[1,2,3],[4]]}"#,
+            1,
+            &[3, 1],
         );
         assert!(prompt(r#"{"prompt_embeds":[1]}"#).is_err());
     }

@@ -106,8 +106,10 @@ pub enum Prompt<'a> {
     Ids(Vec<usize>),
     /// Embeddings among the prompts: their length in tokens is not known here.
     Embeds {
-        /// Prompts in all, texts and ids included.
+        /// Prompts that are embeddings.
         prompts: usize,
+        /// Tokens of each text or list of ids beside them, at the most.
+        beside: Vec<usize>,
     },
 }
 

@@ -203,11 +203,15 @@ fn unrenderable(error: CountError) -> MeasureError {
     }
 }
 
-/// A high estimate for prompts given as embeddings.
-pub(super) fn embeddings(prompts: usize, body_bytes: usize) -> Counted {
-    let each = Tokens::new(u64::try_from(body_bytes / EMBEDDING_BYTES + 1).unwrap_or(u64::MAX));
+/// A high estimate for prompts given as embeddings, and those beside them by what
+/// each is at the most.
+pub(super) fn embeddings((prompts, beside): (usize, &[usize]), body_bytes: usize) -> Counted {
+    let tokens = |count: usize| Tokens::new(u64::try_from(count.max(1)).unwrap_or(u64::MAX));
+    let each = tokens(body_bytes / EMBEDDING_BYTES + 1);
+    let mut all = vec![each; prompts.max(1)];
+    all.extend(beside.iter().copied().map(tokens));
     Counted {
-        prompts: vec![each; prompts.max(1)],
+        prompts: all,
         apart: None,
         by_policy: false,
         precision: Precision::Estimated,

@@ -153,8 +153,8 @@ impl<C: Connector> MeasureLayer<C> {
         enough: Option<u64>,
     ) -> Result<Counted, Refusal> {
         let body_bytes = letter.body.bytes.len();
-        if let Prompt::Embeds { prompts } = prompt {
-            return Ok(count::embeddings(prompts, body_bytes));
+        if let Prompt::Embeds { prompts, beside } = &prompt {
+            return Ok(count::embeddings((*prompts, beside), body_bytes));
         }
         let counter = letter.pool.counter();
         // Ids are what they are, whatever tokenizer made them.

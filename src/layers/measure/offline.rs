@@ -35,7 +35,7 @@ impl Offline<'_> {
     /// A request that the engine would refuse with 400.
     pub fn count(&self) -> Result<Count, CountError> {
         let mut counted = match &self.request.prompt {
-            Prompt::Embeds { prompts } => embeddings(*prompts, self.body_bytes),
+            Prompt::Embeds { prompts, beside } => embeddings((*prompts, beside), self.body_bytes),
             prompt => count_with(self.counter, prompt, &Effort::default())?,
         };
         let unseen = unseen(&self.request.prompt, self.stored_history);

@@ -37,6 +37,22 @@ async fn every_prompt_of_a_list_is_one_entry_and_ids_are_exact() {
 }
 
 #[tokio::test]
+async fn prompts_beside_embeddings_are_charged_as_what_they_are() {
+    let fixture = Fixture::new();
+    let ids = vec!["7"; 300].join(",");
+    let body = format!(r#"{{"prompt_embeds":"AAAA","prompt":[{ids}],"max_tokens":1}}"#);
+    let charged = measured(&fixture, &body).await.ok().unwrap();
+    let of_body = u64::try_from(body.len() / 128 + 1).unwrap();
+    let expected = [Tokens::new(of_body), Tokens::new(300)];
+    assert_eq!(charged.demand.prompts, expected);
+    let precision = charged.letter.trail.read(|facts| facts.record.precision);
+    assert_eq!(precision, Some("estimated"));
+    let text = r#"{"prompt_embeds":"AAAA","prompt":"a text","max_tokens":1}"#;
+    let charged = measured(&fixture, text).await.ok().unwrap();
+    assert_eq!(charged.demand.prompts, [Tokens::new(1), Tokens::new(10)]);
+}
+
+#[tokio::test]
 async fn a_prompt_the_engine_shortens_is_charged_as_shortened() {
     let fixture = Fixture::new();
     let short = text_body(r#","truncate_prompt_tokens":10,"max_tokens":1"#);
