@@ -34,7 +34,7 @@ pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
 /// The text of a file. Blocking.
 ///
 /// # Errors
-/// As [`bytes`], or it is not UTF-8.
+/// As [`bytes()`], or it is not UTF-8.
 pub(super) fn text(path: &Path) -> io::Result<String> {
     let text = String::from_utf8(bytes(path)?);
     text.map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
