@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -134,7 +133,7 @@ impl Gateway {
     pub fn serve<I>(
         self: Arc<Self>,
         io: I,
-        peer: IpAddr,
+        peer: Peer,
         watcher: Watcher,
     ) -> impl Future<Output = ()> + Send + 'static
     where
@@ -144,7 +143,7 @@ impl Gateway {
             .path
             .clone()
             .map_request(move |mut request: Request<Incoming>| {
-                request.extensions_mut().insert(Peer(peer));
+                request.extensions_mut().insert(peer.clone());
                 request
             });
         serve_connection(io, service, self.limits, watcher)

@@ -67,7 +67,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         async move {
             let connections = watcher.clone();
             listen(listener, watcher, move |stream, peer| {
-                Arc::clone(&gateway).serve(stream, peer.ip(), connections.clone())
+                Arc::clone(&gateway).serve(stream, peer.ip().into(), connections.clone())
             })
             .await;
         }

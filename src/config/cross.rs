@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use http::uri::Scheme;
+
 use super::reader::Report;
 use super::resolved::{
     Anonymous, Config, Model, ModelAccess, OnUncountable, Tenant, TokenizerChoice,
@@ -118,7 +120,12 @@ fn models(config: &Config, report: &Report) {
                 Some(&backend.name),
             );
             let host = backend.url.host().unwrap_or_default().to_ascii_lowercase();
-            let port = backend.url.port_u16().unwrap_or(80);
+            let default = if backend.url.scheme() == Some(&Scheme::HTTPS) {
+                443
+            } else {
+                80
+            };
+            let port = backend.url.port_u16().unwrap_or(default);
             let address = if host == "invalid" {
                 String::new()
             } else {

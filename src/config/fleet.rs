@@ -208,7 +208,7 @@ fn overrides(section: &mut Section<'_>) -> KvOverrides {
 
 /// The backend's address; a stand-in goes on where it is wrong or missing.
 fn url(section: &mut Section<'_>) -> Uri {
-    const FORM: &str = "http://host:port, without a path";
+    const FORM: &str = "http:// or https://host:port, without a path";
     let stand_in = Uri::from_static("http://invalid");
     let missing = !section.has("url");
     let Some(written) = section.text("url", FORM) else {
@@ -233,7 +233,8 @@ fn is_plain(uri: &Uri) -> bool {
     let port = uri.port_u16() != Some(0)
         && (uri.port().is_none() == uri.authority().is_some_and(no_colon));
     let bare = uri.path() == "/" && uri.query().is_none();
-    uri.scheme() == Some(&Scheme::HTTP) && host && authority && port && bare
+    let scheme = uri.scheme() == Some(&Scheme::HTTP) || uri.scheme() == Some(&Scheme::HTTPS);
+    scheme && host && authority && port && bare
 }
 
 /// Whether nothing like a port follows the host, so that an empty or too large one is not taken for none.

@@ -262,7 +262,7 @@ pub enum KvLayout {
 pub struct Backend {
     /// Name in logs, metrics and headers.
     pub name: String,
-    /// `http://host:port`, without a path.
+    /// `http://host:port` or `https://host:port`, without a path.
     pub url: Uri,
     /// Context class.
     pub tier: Tier,

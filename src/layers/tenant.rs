@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 
 use crate::gate::Clock;
 use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
-use crate::tenants::{TenantRef, Tenants};
+use crate::tenants::{ClientCertificate, TenantRef, Tenants};
 
 use super::BoxFuture;
 use super::budget::Budget;
@@ -31,9 +31,16 @@ use super::steps::{Keyed, Traced};
 /// Where Anthropic's clients put their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The address of the client, put into the request by whoever accepted it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
+/// Who is at the other end of a connection, put into each of its requests by
+/// whoever accepted it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// The certificate it showed in the handshake, verified; `None` without TLS
+    /// and for a client that showed none.
+    pub certificate: Option<Arc<ClientCertificate>>,
+}
 
 /// What the door looks at.
 #[derive(Clone)]
@@ -59,6 +66,18 @@ pub struct TenantStep<S> {
     layer: Arc<TenantLayer>,
 }
 
+// === impl Peer ===
+
+impl From<IpAddr> for Peer {
+    /// A peer without a certificate.
+    fn from(address: IpAddr) -> Self {
+        Self {
+            address,
+            certificate: None,
+        }
+    }
+}
+
 // === impl TenantLayer ===
 
 impl<S> Layer<S> for TenantLayer {
@@ -80,7 +99,7 @@ impl TenantLayer {
         let from = head
             .extensions
             .get::<Peer>()
-            .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
+            .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
         let matched = route(&head.method, head.uri.path());
         let key = key(&head.headers, matched);
         let tenant = self

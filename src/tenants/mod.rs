@@ -6,6 +6,7 @@
 //! the ledger's). Invariant: a [`TenantRef`] names a tenant of the loaded
 //! configuration.
 
+mod certificates;
 mod failures;
 mod keys;
 mod limits;
@@ -26,6 +27,7 @@ use crate::core::time::Time;
 use failures::FailedKeys;
 use keys::KeyTable;
 
+pub use certificates::ClientCertificate;
 pub use limits::{LimitError, check};
 
 /// All tenants of one configuration.

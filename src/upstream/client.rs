@@ -45,6 +45,7 @@ pub struct Timing {
 /// Where requests go: one engine endpoint, or one data-parallel rank of it.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
+    scheme: Scheme,
     authority: Authority,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
@@ -162,6 +163,7 @@ impl Endpoint {
             None => None,
         };
         Ok(Self {
+            scheme: url.scheme().cloned().unwrap_or(Scheme::HTTP),
             authority,
             host,
             authorization,
@@ -188,7 +190,7 @@ impl Endpoint {
             .cloned()
             .unwrap_or_else(|| PathAndQuery::from_static("/"));
         Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(self.scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(target)
             .build()

@@ -56,7 +56,7 @@ impl Memory {
     /// A new connection.
     pub(crate) fn connect(&mut self) -> Client<DuplexStream> {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let peer = std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
         let gateway = Arc::clone(&self.gateway);
         self.connections
             .spawn(gateway.serve(far, peer, self.watcher.clone()));

@@ -147,7 +147,7 @@ impl Memory {
     /// A client's end of a new connection.
     async fn send(&self, request: &str) -> DuplexStream {
         let (mut near, far) = tokio::io::duplex(64 * 1024);
-        let peer = std::net::Ipv4Addr::LOCALHOST.into();
+        let peer = std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
         let serving = Arc::clone(&self.gateway).serve(far, peer, self.watcher.clone());
         drop(tokio::spawn(serving));
         near.write_all(request.as_bytes()).await.unwrap();
@@ -363,7 +363,7 @@ async fn a_request_that_no_backend_took_is_admitted_once_more() {
 /// A client of one HTTP/2 connection.
 async fn http2(memory: &Memory) -> http2::SendRequest<Full<Bytes>> {
     let (near, far) = tokio::io::duplex(64 * 1024);
-    let peer = std::net::Ipv4Addr::LOCALHOST.into();
+    let peer = std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
     let serving = Arc::clone(&memory.gateway).serve(far, peer, memory.watcher.clone());
     drop(tokio::spawn(serving));
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(near))

@@ -7,7 +7,7 @@ fn all_problems_are_told_at_once_each_with_its_key_value_and_range() {
         [admission]\nreservation = \"exact\"\nplan_share = 1.5\n\
         [[models]]\nname = \"llama\"\n\
         [[models.backends]]\nurl = \"http://10.0.0.1:8000\"\n\
-        [[models.backends]]\nurl = \"https://10.0.0.2:8000\"\ntier = \"huge\"\nblock_size = 0\n\
+        [[models.backends]]\nurl = \"ftp://10.0.0.2:8000\"\ntier = \"huge\"\nblock_size = 0\n\
         [[models]]\nalias = [\"x\"]\n";
     let problems = load_in(text, &Around::default())
         .expect_err("much is wrong")
@@ -19,7 +19,7 @@ fn all_problems_are_told_at_once_each_with_its_key_value_and_range() {
         "server.listen_port: unknown key; did you mean listen?",
         "admission.reservation = \"exact\": must be \"strict\" or \"forecast\"",
         "admission.plan_share = 1.5: must be 0.5 to 1",
-        "models[0].backends[1].url = \"https://10.0.0.2:8000\": must be http://host:port, without a path",
+        "models[0].backends[1].url = \"ftp://10.0.0.2:8000\": must be http:// or https://host:port, without a path",
         "models[0].backends[1].tier = \"huge\": must be \"standard\" or \"large\" or \"offload\"",
         "models[0].backends[1].block_size = 0: must be 1 to 4096",
         "models[1].name: is needed: the model id that clients ask for",
@@ -141,7 +141,7 @@ fn a_secret_written_into_the_file_is_refused_and_not_shown() {
     let problems = load_in(&url, &Around::default()).expect_err("a secret in the address");
     assert_eq!(
         problems.to_string(),
-        "models[0].backends[0].url: must be http://host:port, without a path"
+        "models[0].backends[0].url: must be http:// or https://host:port, without a path"
     );
 }
 
@@ -182,7 +182,7 @@ fn addresses_with_a_path_a_bad_port_or_another_scheme_are_refused() {
             .expect_err(url)
             .to_string();
         let expected = format!(
-            "models[0].backends[0].url = \"{url}\": must be http://host:port, without a path"
+            "models[0].backends[0].url = \"{url}\": must be http:// or https://host:port, without a path"
         );
         assert_eq!(problems, expected);
     }
