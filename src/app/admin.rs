@@ -47,15 +47,15 @@ impl Admin {
 
     /// Serves until dropped: operators watch a drain to its end.
     pub(super) async fn listen(self, listener: TcpListener) {
-        let server = &self.gateway.config().server;
-        let limits = ConnectionLimits {
-            header_timeout: server.header_timeout,
-            max_header_bytes: server.max_header_bytes,
-        };
         let (_never, forever) = Drain::new();
         let connections = forever.clone();
         listen(listener, forever, move |stream, _| {
             let admin = self.clone();
+            let server = &admin.gateway.snapshot().config.server;
+            let limits = ConnectionLimits {
+                header_timeout: server.header_timeout,
+                max_header_bytes: server.max_header_bytes,
+            };
             let service = service_fn(move |request: Request<Incoming>| {
                 let answer = admin.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
@@ -66,8 +66,8 @@ impl Admin {
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
-        let token = self.gateway.config().admin.token.as_ref();
-        if let Some(token) = token
+        let snapshot = self.gateway.snapshot();
+        if let Some(token) = &snapshot.config.admin.token
             && !bears(request.headers().get(AUTHORIZATION), token)
         {
             let mut answer = text(StatusCode::UNAUTHORIZED, "token needed\n");
@@ -97,7 +97,8 @@ impl Admin {
     fn ready(&self) -> Answer {
         let models: Vec<_> = self
             .gateway
-            .pools()
+            .snapshot()
+            .pools
             .all()
             .iter()
             .map(|pool| {
@@ -122,7 +123,8 @@ impl Admin {
 
     fn metrics(&self) -> Answer {
         let metrics = self.gateway.telemetry().metrics();
-        for pool in self.gateway.pools().all() {
+        let snapshot = self.gateway.snapshot();
+        for pool in snapshot.pools.all() {
             let backends: Vec<_> = scrapes_failed(pool)
                 .zip(0..)
                 .zip(pool.seats())
@@ -137,7 +139,7 @@ impl Admin {
                 state: &pool.gate().state(),
                 backends: &backends,
                 demotions: &pool.counter().demotions(),
-                config: self.gateway.config(),
+                tenants: snapshot.tenants.names(),
                 now: self.gateway.clock().now(),
             });
         }

@@ -9,7 +9,6 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,10 +22,11 @@ use crate::gate::Clock;
 use crate::hub::Hub;
 use crate::layers::budget::Budget;
 use crate::layers::door::Door;
-use crate::layers::forward::{AnswerTimes, Forward};
-use crate::layers::ingest::{BodyLimits, IngestLayer};
-use crate::layers::measure::{MeasureLayer, Sampler};
+use crate::layers::forward::Forward;
+use crate::layers::ingest::IngestLayer;
+use crate::layers::measure::MeasureLayer;
 use crate::layers::pool::Pools;
+use crate::layers::snapshot::{Current, Snapshot};
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
 use crate::layers::{Parts, StackBody, stack};
@@ -48,14 +48,12 @@ type Path = BoxCloneSyncService<Request<Incoming>, Response<StackBody>, Infallib
 
 /// A gateway without sockets.
 pub struct Gateway {
-    config: Config,
     telemetry: Arc<Telemetry>,
-    pools: Arc<ArcSwap<Pools>>,
+    current: Current,
     budget: Budget,
     door: Door,
     clock: Clock,
     path: Path,
-    limits: ConnectionLimits,
     /// Counts how often counters were to be loaded anew.
     reload: watch::Sender<u64>,
     /// Held only to end with the gateway.
@@ -94,7 +92,13 @@ impl Gateway {
             },
             tasks: JoinSet::new(),
         };
-        let pools = Arc::new(ArcSwap::from_pointee(works.start(&config)?));
+        let config = Arc::new(config);
+        let tenants = Tenants::new(&config);
+        let current = Current::new(Snapshot {
+            pools: Arc::new(works.start(&config, &tenants)?),
+            tenants,
+            config: Arc::clone(&config),
+        });
         let mut tasks = works.tasks;
         let metrics = Arc::clone(telemetry.metrics());
         tasks.spawn(async move {
@@ -106,19 +110,15 @@ impl Gateway {
         let budget = Budget::new(config.server.body_budget_bytes);
         let door = Door::default();
         let tenant = TenantLayer {
-            tenants: Arc::new(ArcSwap::from_pointee(Tenants::new(&config))),
-            pools: Arc::clone(&pools),
+            current: current.clone(),
             budget: budget.clone(),
             door: door.clone(),
-            max_body_bytes: config.server.max_body_bytes,
             clock,
         };
-        let parts = parts(&config, client, tenant, Arc::clone(&telemetry));
+        let parts = parts(client, tenant, Arc::clone(&telemetry));
         Ok(Self {
-            limits: connection_limits(&config.server),
-            config,
             telemetry,
-            pools,
+            current,
             budget,
             door,
             clock,
@@ -146,17 +146,18 @@ impl Gateway {
                 request.extensions_mut().insert(peer.clone());
                 request
             });
-        serve_connection(io, service, self.limits, watcher)
+        let limits = connection_limits(&self.snapshot().config.server);
+        serve_connection(io, service, limits, watcher)
     }
 
-    /// The configuration it was made from.
-    pub const fn config(&self) -> &Config {
-        &self.config
+    /// The configuration in force and what was made of it.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.current.load()
     }
 
-    /// The pools, for a look at their books.
+    /// The pools in force, for a look at their books.
     pub fn pools(&self) -> Arc<Pools> {
-        self.pools.load_full()
+        Arc::clone(&self.snapshot().pools)
     }
 
     /// Metrics and access log.
@@ -195,7 +196,8 @@ impl Gateway {
     /// Whether every model can be served: a backend is usable and its counter is
     /// in place (or known not to come).
     pub fn is_ready(&self) -> bool {
-        !self.door.is_closed() && self.pools().all().iter().all(|pool| pool.is_ready())
+        let snapshot = self.snapshot();
+        !self.door.is_closed() && snapshot.pools.all().iter().all(|pool| pool.is_ready())
     }
 }
 
@@ -205,7 +207,6 @@ fn cores() -> usize {
 }
 
 fn parts<C: Connector>(
-    config: &Config,
     client: Client<C>,
     tenant: TenantLayer,
     telemetry: Arc<Telemetry>,
@@ -214,20 +215,9 @@ fn parts<C: Connector>(
     let threads = Threads::new(cores().saturating_sub(1));
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let ingest = IngestLayer {
-        pools: Arc::clone(&tenant.pools),
         budget: tenant.budget.clone(),
-        limits: BodyLimits {
-            max_header_bytes: config.server.max_header_bytes,
-            max_body_bytes: config.server.max_body_bytes,
-            body_timeout: config.server.body_timeout,
-        },
         threads: threads.clone(),
         started: since_1970.map_or(0, |age| age.as_secs()),
-    };
-    let times = AnswerTimes {
-        first_data: config.upstream.first_byte_timeout,
-        silence: config.upstream.stream_silence_timeout,
-        whole: config.upstream.request_timeout,
     };
     let door = tenant.door.clone();
     Parts {
@@ -236,11 +226,10 @@ fn parts<C: Connector>(
         ingest,
         measure: MeasureLayer {
             threads,
-            time_limit: config.counting.time_limit,
-            sampler: Arc::new(Sampler::new(config.counting.check_one_in)),
+            sampler: Arc::default(),
             client: client.clone(),
         },
-        forward: Forward::new(client, times, door),
+        forward: Forward::new(client, door),
     }
 }
 

@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 
 use crate::config::{Backend, Config, Model, TokenizerChoice};
 use crate::core::admission::Admission;
-use crate::core::demand::TenantId;
 use crate::gate::{Clock, Gate};
 use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
 use crate::layers::seat::Seat;
+use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector};
 use crate::upstream::probe::{Handle, Probe, Target};
 
@@ -34,13 +34,25 @@ pub(super) struct Works<C> {
 
 impl<C: Connector> Works<C> {
     /// Makes every pool of `config` and starts the tasks behind it.
-    pub(super) fn start(&mut self, config: &Config) -> Result<Pools, Error> {
-        let pools = config.models.iter().map(|model| self.pool(config, model));
+    pub(super) fn start(&mut self, config: &Config, tenants: &Tenants) -> Result<Pools, Error> {
+        let pools = config
+            .models
+            .iter()
+            .map(|model| self.pool(config, model, tenants));
         Ok(Pools::new(pools.collect::<Result<_, Error>>()?))
     }
 
-    fn pool(&mut self, config: &Config, model: &Model) -> Result<Arc<Pool>, Error> {
-        let gate = gate(config, model, self.clock);
+    fn pool(
+        &mut self,
+        config: &Config,
+        model: &Model,
+        tenants: &Tenants,
+    ) -> Result<Arc<Pool>, Error> {
+        let mut admission = Admission::new(config.pool_policy(model));
+        for found in tenants.all() {
+            admission.set_tenant(found.id, found.tenant.policy());
+        }
+        let gate = Gate::new(admission, self.clock);
         let (mut seats, mut endpoints) = (Vec::new(), Vec::new());
         for backend in &model.backends {
             let target = target(config, model, (backend, seats.len()))?;
@@ -81,14 +93,6 @@ impl<C: Connector> Works<C> {
         ));
         Ok(pool)
     }
-}
-
-fn gate(config: &Config, model: &Model, clock: Clock) -> Gate {
-    let mut admission = Admission::new(config.pool_policy(model));
-    for (id, tenant) in (0..).map(TenantId).zip(&config.tenants) {
-        admission.set_tenant(id, tenant.policy());
-    }
-    Gate::new(admission, clock)
 }
 
 fn target(

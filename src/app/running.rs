@@ -103,7 +103,7 @@ impl Running {
         self.admin_addr
     }
 
-    /// The pools, for a look at their books.
+    /// The pools in force, for a look at their books.
     pub fn pools(&self) -> Arc<Pools> {
         self.gateway.pools()
     }

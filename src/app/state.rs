@@ -3,12 +3,12 @@
 //! Keys carry their unit. Amounts of KV are in blocks, with the block size and
 //! the pool in tokens beside the capacity.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::config::Config;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::layers::pool::Pool;
@@ -20,12 +20,10 @@ use super::gateway::Gateway;
 
 /// Everything there is to see at this moment; each pool is consistent in itself.
 pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
-    let pools: Vec<_> = gateway
-        .pools()
-        .all()
-        .iter()
-        .map(|pool| pool_json(pool, gateway.config()))
-        .collect();
+    let snapshot = gateway.snapshot();
+    let names = snapshot.tenants.names();
+    let pools = snapshot.pools.all().iter();
+    let pools: Vec<_> = pools.map(|pool| pool_json(pool, names)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "phase": phase.name(),
@@ -35,7 +33,7 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
     })
 }
 
-fn pool_json(pool: &Pool, config: &Config) -> Value {
+fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {
     let state = pool.gate().state();
     let backends: Vec<_> = state
         .backends
@@ -45,7 +43,7 @@ fn pool_json(pool: &Pool, config: &Config) -> Value {
     let tenants: Vec<_> = state
         .tenants
         .iter()
-        .map(|tenant| tenant_json(tenant, config))
+        .map(|tenant| tenant_json(tenant, names))
         .collect();
     let served: Vec<&str> = pool.served().iter().map(|id| &**id).collect();
     json!({
@@ -161,10 +159,10 @@ fn capacity_json(capacity: &Capacity) -> Value {
     })
 }
 
-fn tenant_json(tenant: &TenantState, config: &Config) -> Value {
+fn tenant_json(tenant: &TenantState, names: &[Arc<str>]) -> Value {
     let index = usize::try_from(tenant.tenant.0).unwrap_or(usize::MAX);
     json!({
-        "name": config.tenants.get(index).map(|tenant| tenant.name.as_str()),
+        "name": names.get(index).map(|name| &**name),
         "leases": tenant.leases,
         "in_flight_tokens": tenant.in_flight.get(),
         "waiting": tenant.waiting,

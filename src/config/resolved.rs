@@ -41,7 +41,7 @@ pub struct Config {
     pub hub: HubSettings,
     /// Models; never empty, names and aliases unique over all of them.
     pub models: Vec<Model>,
-    /// Tenants; never empty, the index is the `TenantId`. Without any in the
+    /// Tenants; never empty. Without any in the
     /// file there is one anonymous tenant without limits.
     pub tenants: Vec<Tenant>,
     /// Diagnostics and the access log.

@@ -26,10 +26,11 @@ use crate::upstream::client::{Client, Endpoint, Tcp, Timing};
 use crate::upstream::probe::Outcome;
 
 use super::budget::Budget;
-use super::measure::{MeasureLayer, Sampler};
+use super::measure::MeasureLayer;
 use super::owned::owned;
-use super::pool::{Counting, CountingPlace, Pool, PoolParts};
+use super::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
 use super::seat::Seat;
+use super::snapshot::{Current, Snapshot};
 use super::steps::{Body, Letter, Measured, Parsed};
 use super::threads::Threads;
 use super::trail::Trail;
@@ -39,6 +40,7 @@ pub(crate) struct Fixture {
     pub(crate) pool: Arc<Pool>,
     pub(crate) tenant: TenantRef,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) current: Current,
     pub(crate) health: watch::Sender<Health>,
     outcomes: Arc<Mutex<Vec<Outcome>>>,
 }
@@ -69,7 +71,7 @@ impl Fixture {
             Arc::new(move |outcome| heard.lock().unwrap().push(outcome)),
         );
         let counter = ModelCounter::load(CounterSpec::new(Source::Estimate)).unwrap();
-        let pool = Pool::new(PoolParts {
+        let pool = Arc::new(Pool::new(PoolParts {
             source: "estimate".to_owned(),
             name: Arc::from("model"),
             served: vec![Arc::from("model")],
@@ -87,13 +89,32 @@ impl Fixture {
             },
             seats: vec![Arc::new(seat)],
             endpoints: Vec::new(),
+        }));
+        config.counting.check_one_in = 0;
+        config.counting.time_limit = Duration::from_secs(1);
+        let current = Current::new(Snapshot {
+            tenants: Tenants::new(&config),
+            pools: Arc::new(Pools::new(vec![Arc::clone(&pool)])),
+            config: Arc::new(config),
         });
         Self {
-            pool: Arc::new(pool),
+            pool,
+            current,
             tenant,
             telemetry,
             health,
             outcomes,
+        }
+    }
+
+    /// A snapshot with this pool, configured anew.
+    pub(crate) fn snapshot(&self, change: impl FnOnce(&mut Config)) -> Snapshot {
+        let mut config = Config::clone(&self.current.load().config);
+        change(&mut config);
+        Snapshot {
+            tenants: Tenants::new(&config),
+            pools: Arc::new(Pools::new(vec![Arc::clone(&self.pool)])),
+            config: Arc::new(config),
         }
     }
 
@@ -107,8 +128,7 @@ impl Fixture {
     pub(crate) fn layer(&self) -> MeasureLayer<Tcp> {
         MeasureLayer {
             threads: Threads::new(1),
-            time_limit: Duration::from_secs(1),
-            sampler: Arc::new(Sampler::new(0)),
+            sampler: Arc::default(),
             client: Client::tcp(timing()),
         }
     }
@@ -130,6 +150,7 @@ impl Fixture {
             },
             trail,
             tenant: self.tenant.clone(),
+            snapshot: self.current.load(),
             route,
             path: "/v1/completions",
             pool: Arc::clone(&self.pool),

@@ -42,6 +42,7 @@ pub(crate) mod script;
 pub mod seat;
 pub mod seldom;
 mod selfcheck;
+pub mod snapshot;
 pub mod steps;
 pub mod tenant;
 pub mod threads;
@@ -81,9 +82,9 @@ pub type StackBody = Observed<AnswerBody<Incoming>>;
 pub struct Parts<C> {
     /// Takes the record of every request.
     pub telemetry: Arc<Telemetry>,
-    /// Tenants, pools and the door.
+    /// The configuration in force, and the door.
     pub tenant: TenantLayer,
-    /// Pools, sizes and times.
+    /// The budget, and threads for long bodies.
     pub ingest: IngestLayer,
     /// Threads for long prompts, and the way to the engine's tokenizer.
     pub measure: MeasureLayer<C>,

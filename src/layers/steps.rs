@@ -24,6 +24,7 @@ use crate::tokenize::Sample;
 
 use super::budget::Share;
 use super::pool::Pool;
+use super::snapshot::Snapshot;
 use super::trail::Trail;
 
 /// A request with a trail; its body is not read.
@@ -37,6 +38,8 @@ pub struct Traced<B> {
 pub struct Keyed<B> {
     pub(super) traced: Traced<B>,
     pub(super) tenant: TenantRef,
+    /// What it runs under to its end.
+    pub(super) snapshot: Arc<Snapshot>,
 }
 
 /// A request that was read to its end, means something and names a pool.
@@ -51,6 +54,8 @@ pub struct Letter {
     pub(super) body: Body,
     pub(super) trail: Trail,
     pub(super) tenant: TenantRef,
+    /// What it runs under to its end.
+    pub(super) snapshot: Arc<Snapshot>,
     pub(super) route: Route,
     /// The path the backend is asked by.
     pub(super) path: &'static str,

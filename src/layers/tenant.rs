@@ -11,7 +11,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arc_swap::ArcSwap;
 use http::Response;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -19,13 +18,13 @@ use tower::{Layer, Service};
 
 use crate::gate::Clock;
 use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
-use crate::tenants::{ClientCertificate, TenantRef, Tenants};
+use crate::tenants::{ClientCertificate, TenantRef};
 
 use super::BoxFuture;
 use super::budget::Budget;
 use super::door::Door;
 use super::error::{Refusal, TenantError};
-use super::pool::Pools;
+use super::snapshot::{Current, Snapshot};
 use super::steps::{Keyed, Traced};
 
 /// Where Anthropic's clients put their key.
@@ -45,16 +44,12 @@ pub struct Peer {
 /// What the door looks at.
 #[derive(Clone)]
 pub struct TenantLayer {
-    /// All tenants; replaced by a reload.
-    pub tenants: Arc<ArcSwap<Tenants>>,
-    /// All pools; replaced by a reload.
-    pub pools: Arc<ArcSwap<Pools>>,
+    /// What requests run under from here on.
+    pub current: Current,
     /// The budget for request bodies.
     pub budget: Budget,
     /// Whether requests are taken and answered.
     pub door: Door,
-    /// Largest request body, in bytes.
-    pub max_body_bytes: u64,
     /// The clock of the failed-key windows.
     pub clock: Clock,
 }
@@ -92,7 +87,7 @@ impl<S> Layer<S> for TenantLayer {
 }
 
 impl TenantLayer {
-    fn admit(&self, head: &Parts) -> Result<TenantRef, TenantError> {
+    fn admit(&self, head: &Parts, snapshot: &Snapshot) -> Result<TenantRef, TenantError> {
         if self.door.is_closed() {
             return Err(TenantError::Draining);
         }
@@ -102,9 +97,8 @@ impl TenantLayer {
             .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
         let matched = route(&head.method, head.uri.path());
         let key = key(&head.headers, matched);
-        let tenant = self
+        let tenant = snapshot
             .tenants
-            .load()
             .authenticate(key.as_deref(), from, self.clock.now())?;
         let Ok(matched) = matched else {
             return Ok(tenant);
@@ -112,39 +106,39 @@ impl TenantLayer {
         // Only a request that will queue must find room; what holds no KV, the
         // model list, and what is not served at all, get their own answers.
         if matched.route != Route::Models {
-            self.look_at_budget(head)?;
+            self.look_at_budget(head, snapshot)?;
         }
         if matched.route.work() != WorkKind::Aside {
-            self.look_ahead(&tenant)?;
+            look_ahead(&tenant, snapshot)?;
         }
         Ok(tenant)
     }
 
-    fn look_at_budget(&self, head: &Parts) -> Result<(), TenantError> {
+    fn look_at_budget(&self, head: &Parts, snapshot: &Snapshot) -> Result<(), TenantError> {
+        let limit = snapshot.config.server.max_body_bytes;
         let announced = head
             .headers
             .get(CONTENT_LENGTH)
             .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
             // One that is too large anyway is told so, whatever is free.
-            .filter(|length| *length <= self.max_body_bytes);
+            .filter(|length| *length <= limit);
         if self.budget.free() < announced.unwrap_or(1) {
             return Err(TenantError::BodyBudgetSpent);
         }
         Ok(())
     }
+}
 
-    fn look_ahead(&self, tenant: &TenantRef) -> Result<(), TenantError> {
-        let pools = self.pools.load();
-        let mut full = None;
-        for pool in pools.of(tenant) {
-            match pool.gate().has_room(tenant.id) {
-                Ok(()) => return Ok(()),
-                Err(reject) => full = Some(TenantError::Full(reject)),
-            }
+fn look_ahead(tenant: &TenantRef, snapshot: &Snapshot) -> Result<(), TenantError> {
+    let mut full = None;
+    for pool in snapshot.pools.of(tenant) {
+        match pool.gate().has_room(tenant.id) {
+            Ok(()) => return Ok(()),
+            Err(reject) => full = Some(TenantError::Full(reject)),
         }
-        // A tenant without any pool is told so by the model lookup.
-        full.map_or(Ok(()), Err)
     }
+    // A tenant without any pool is told so by the model lookup.
+    full.map_or(Ok(()), Err)
 }
 
 /// The key of a request: Anthropic's clients put it into a header of its own,
@@ -176,11 +170,16 @@ where
     }
 
     fn call(&mut self, traced: Traced<B>) -> Self::Future {
-        match self.layer.admit(&traced.head) {
+        let snapshot = self.layer.current.load();
+        match self.layer.admit(&traced.head, &snapshot) {
             Ok(tenant) => {
                 traced.trail.belongs_to(&tenant);
                 let over = self.layer.door.over();
-                let answer = self.inner.call(Keyed { traced, tenant });
+                let answer = self.inner.call(Keyed {
+                    traced,
+                    tenant,
+                    snapshot,
+                });
                 Box::pin(async move {
                     tokio::select! {
                         // First, so that memory given back at the end lets
@@ -199,7 +198,6 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
     use crate::core::reject::{QueueBound, Reject};
     use crate::gate::Submission;
     use crate::layers::fixture::Fixture;
@@ -209,13 +207,10 @@ mod tests {
         r#"{"model":"model","messages":[{"role":"user","content":"hi"}],"max_tokens":900}"#;
 
     fn layer(fixture: &Fixture) -> TenantLayer {
-        let pools = Pools::new(vec![Arc::clone(&fixture.pool)]);
         TenantLayer {
-            tenants: Arc::new(ArcSwap::from_pointee(Tenants::new(&Config::default()))),
-            pools: Arc::new(ArcSwap::from_pointee(pools)),
+            current: Current::new(fixture.snapshot(|config| config.server.max_body_bytes = 80)),
             budget: Budget::new(100),
             door: Door::default(),
-            max_body_bytes: 80,
             clock: Clock::start(),
         }
     }
@@ -228,16 +223,18 @@ mod tests {
     #[tokio::test]
     async fn the_door_closes_for_a_drain_and_for_a_spent_budget() {
         let layer = layer(&Fixture::new());
+        let snapshot = layer.current.load();
+        let admit = |head: &Parts| layer.admit(head, &snapshot);
         let chat = head("/v1/chat/completions", "60");
-        assert!(layer.admit(&chat).is_ok());
+        assert!(admit(&chat).is_ok());
         let mut share = layer.budget.share();
         share.grow(50).unwrap();
-        assert_eq!(layer.admit(&chat).err(), Some(TenantError::BodyBudgetSpent));
+        assert_eq!(admit(&chat).err(), Some(TenantError::BodyBudgetSpent));
         // One that is too large is told so by whoever reads it.
-        assert!(layer.admit(&head("/v1/chat/completions", "90")).is_ok());
-        assert!(layer.admit(&head("/v1/models", "60")).is_ok());
+        assert!(admit(&head("/v1/chat/completions", "90")).is_ok());
+        assert!(admit(&head("/v1/models", "60")).is_ok());
         layer.door.close();
-        assert_eq!(layer.admit(&chat).err(), Some(TenantError::Draining));
+        assert_eq!(admit(&chat).err(), Some(TenantError::Draining));
     }
 
     #[tokio::test]
@@ -252,10 +249,11 @@ mod tests {
             _ => panic!("the pool is full"),
         };
         let mut waiting = vec![wait(), wait()];
-        let layer = layer(&fixture);
-        assert!(layer.look_ahead(&fixture.tenant).is_ok());
+        let snapshot = layer(&fixture).current.load();
+        let look_ahead = |tenant| super::look_ahead(tenant, &snapshot);
+        assert!(look_ahead(&fixture.tenant).is_ok());
         waiting.extend([wait(), wait()]);
-        let refused = layer.look_ahead(&fixture.tenant).err();
+        let refused = look_ahead(&fixture.tenant).err();
         let full = Some(TenantError::Full(Reject::Overloaded {
             bound: QueueBound::Requests,
             retry_after: Duration::from_secs(2),
@@ -265,7 +263,7 @@ mod tests {
         fixture.pool.gate().update(|admission, _, _| {
             admission.set_tenant(fixture.tenant.id, limited.policy());
         });
-        let refused = layer.look_ahead(&fixture.tenant).err();
+        let refused = look_ahead(&fixture.tenant).err();
         let places = Some(TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,

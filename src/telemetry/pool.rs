@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::metric::Metric;
 use super::metrics::Metrics;
-use crate::config::Config;
 use crate::core::backend::{BackendId, CapacitySource, Health};
 use crate::core::stats::{BackendState, PoolState, Totals};
 use crate::core::time::Time;
@@ -26,8 +25,8 @@ pub struct PoolView<'a> {
     pub backends: &'a [BackendView<'a>],
     /// Kinds of request whose counts are no longer called exact.
     pub demotions: &'a [Demotion],
-    /// The configuration whose tenants the books name.
-    pub config: &'a Config,
+    /// Names of the tenants in the books, by id.
+    pub tenants: &'a [Arc<str>],
     /// When the snapshot was taken.
     pub now: Time,
 }
@@ -125,11 +124,7 @@ impl Metrics {
         let mut held: BTreeMap<Arc<str>, f64> = BTreeMap::new();
         for state in &view.state.tenants {
             let index = usize::try_from(state.tenant.0).expect("a tenant index fits memory");
-            let name = view
-                .config
-                .tenants
-                .get(index)
-                .map(|tenant| tenant.name.as_str());
+            let name = view.tenants.get(index).map(|name| &**name);
             *held.entry(self.labels().tenant(name)).or_default() += state.in_flight.as_f64();
         }
         for (tenant, tokens) in held {

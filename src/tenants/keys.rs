@@ -6,16 +6,14 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 use subtle::ConstantTimeEq;
 
 use crate::config::Tenant;
-use crate::core::demand::TenantId;
 
-/// Which tenant each digest belongs to.
+/// Which tenant each digest belongs to, by its place in the configuration.
 #[derive(Debug)]
-pub(super) struct KeyTable(HashMap<Stored, TenantId>);
+pub(super) struct KeyTable(HashMap<Stored, usize>);
 
 /// A digest whose equality takes the same time wherever two differ.
 struct Stored([u8; 32]);
@@ -24,11 +22,11 @@ struct Stored([u8; 32]);
 
 impl KeyTable {
     /// The keys of all tenants. The configuration has refused a digest that two of them share.
-    pub(super) fn new(tenants: &[Arc<Tenant>]) -> Self {
-        let keys = (0..)
-            .map(TenantId)
-            .zip(tenants)
-            .flat_map(|(id, tenant)| tenant.keys.iter().map(move |key| (Stored(key.0), id)));
+    pub(super) fn new(tenants: &[Tenant]) -> Self {
+        let keys = tenants
+            .iter()
+            .enumerate()
+            .flat_map(|(index, tenant)| tenant.keys.iter().map(move |key| (Stored(key.0), index)));
         Self(keys.collect())
     }
 
@@ -38,7 +36,7 @@ impl KeyTable {
     }
 
     /// The tenant of the key with this SHA-256 digest.
-    pub(super) fn find(&self, digest: &[u8; 32]) -> Option<TenantId> {
+    pub(super) fn find(&self, digest: &[u8; 32]) -> Option<usize> {
         self.0.get(&Stored(*digest)).copied()
     }
 }

@@ -10,6 +10,7 @@ mod certificates;
 mod failures;
 mod keys;
 mod limits;
+mod names;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,6 +27,7 @@ use crate::core::time::Time;
 
 use failures::FailedKeys;
 use keys::KeyTable;
+use names::Names;
 
 pub use certificates::ClientCertificate;
 pub use limits::{LimitError, check};
@@ -33,16 +35,18 @@ pub use limits::{LimitError, check};
 /// All tenants of one configuration.
 #[derive(Debug)]
 pub struct Tenants {
-    tenants: Vec<Arc<Tenant>>,
+    tenants: Vec<TenantRef>,
     keys: KeyTable,
-    anonymous: Option<TenantId>,
+    /// Index of the one that takes requests without a key.
+    anonymous: Option<usize>,
+    names: Names,
     failures: Arc<FailedKeys>,
 }
 
 /// A tenant a request belongs to. Cheap to clone; outlives a reload.
 #[derive(Clone)]
 pub struct TenantRef {
-    /// Its index in the configuration.
+    /// Its name's id, the same over reloads and never another tenant's.
     pub id: TenantId,
     /// Its settings when the request came.
     pub tenant: Arc<Tenant>,
@@ -74,29 +78,29 @@ impl Tenants {
     /// The tenants of `config`, with no failed key on record.
     pub fn new(config: &Config) -> Self {
         let failures = FailedKeys::new(&config.auth);
-        Self::with_failures(config, Arc::new(failures))
+        Self::of(config, &Names::default(), Arc::new(failures))
     }
 
-    /// The tenants of `config`, keeping the failed keys on record here: a
+    /// The tenants of `config`, keeping ids and the failed keys on record here: a
     /// reload must not give an attacker a fresh start. A changed `auth`
     /// section takes effect at a restart.
     #[must_use]
     pub fn reloaded(&self, config: &Config) -> Self {
-        Self::with_failures(config, Arc::clone(&self.failures))
+        Self::of(config, &self.names, Arc::clone(&self.failures))
     }
 
-    fn with_failures(config: &Config, failures: Arc<FailedKeys>) -> Self {
-        let tenants: Vec<_> = config.tenants.iter().cloned().map(Arc::new).collect();
-        let anonymous = (0..)
-            .map(TenantId)
-            .zip(&tenants)
-            .find(|(_, tenant)| tenant.anonymous == Anonymous::Accepted)
-            .map(|(id, _)| id);
-        let keys = KeyTable::new(&tenants);
+    fn of(config: &Config, known: &Names, failures: Arc<FailedKeys>) -> Self {
+        let names = known.and(&config.tenants);
+        let named = |tenant: &Tenant| TenantRef {
+            id: names.id(&tenant.name).expect("learned above"),
+            tenant: Arc::new(tenant.clone()),
+        };
+        let anonymous = |tenant: &Tenant| tenant.anonymous == Anonymous::Accepted;
         Self {
-            tenants,
-            keys,
-            anonymous,
+            tenants: config.tenants.iter().map(named).collect(),
+            keys: KeyTable::new(&config.tenants),
+            anonymous: config.tenants.iter().position(anonymous),
+            names,
             failures,
         }
     }
@@ -124,14 +128,14 @@ impl Tenants {
         let Some(header) = header else {
             return self
                 .anonymous
-                .map(|id| self.tenant(id))
+                .map(|index| self.tenants[index].clone())
                 .ok_or(AuthError::Missing);
         };
         let key = bearer(header.as_bytes());
         let found = key.and_then(|key| self.keys.find(&Sha256::digest(key).into()));
         match found {
-            Some(id) => {
-                let found = self.tenant(id);
+            Some(index) => {
+                let found = self.tenants[index].clone();
                 let name = &found.tenant.name;
                 self.failures.right_key(from, name, now)?;
                 Ok(found)
@@ -148,15 +152,9 @@ impl Tenants {
         }
     }
 
-    /// Every tenant with its index, in the order of the configuration.
+    /// Every tenant, in the order of the configuration.
     pub fn all(&self) -> impl Iterator<Item = TenantRef> {
-        (0..)
-            .map(TenantId)
-            .zip(&self.tenants)
-            .map(|(id, tenant)| TenantRef {
-                id,
-                tenant: Arc::clone(tenant),
-            })
+        self.tenants.iter().cloned()
     }
 
     /// The one tenant of this name, if any.
@@ -164,12 +162,9 @@ impl Tenants {
         self.all().find(|found| found.tenant.name == name)
     }
 
-    fn tenant(&self, id: TenantId) -> TenantRef {
-        let index = usize::try_from(id.0).expect("a tenant index fits memory");
-        TenantRef {
-            id,
-            tenant: Arc::clone(&self.tenants[index]),
-        }
+    /// The name behind each id, of every tenant there has been since the start.
+    pub fn names(&self) -> &[Arc<str>] {
+        self.names.all()
     }
 }
 

@@ -205,7 +205,7 @@ fn addresses_of_one_ipv6_network_count_together() {
 #[test]
 fn nothing_printed_shows_a_digest() {
     let printed = format!("{:?}", Tenants::new(&two_tenants()));
-    assert_eq!(printed.matches("[digest]").count(), 4, "{printed}");
+    assert_eq!(printed.matches("[digest]").count(), 2, "{printed}");
     assert!(!printed.contains("key-of"), "{printed}");
 }
 
@@ -299,4 +299,25 @@ fn a_huge_asked_output_does_not_overflow() {
         limit: Tokens::new(100),
     };
     assert_eq!(refused, Err(context));
+}
+
+#[test]
+fn an_id_stays_with_its_name_over_reloads_and_is_given_to_no_other() {
+    let mut config = two_tenants();
+    let first = Tenants::new(&config);
+    let id = |tenants: &Tenants, name| tenants.named(name).map(|found| found.id);
+    assert_eq!(id(&first, "acme"), Some(TenantId(0)));
+    config.tenants.remove(0);
+    config.tenants.insert(0, Tenant::new("newer"));
+    let second = first.reloaded(&config);
+    assert_eq!(id(&second, "acme"), None);
+    assert_eq!(id(&second, "zeta"), Some(TenantId(1)));
+    assert_eq!(id(&second, "newer"), Some(TenantId(2)));
+    config.tenants.push(Tenant::new("acme"));
+    let third = second.reloaded(&config);
+    assert_eq!(id(&third, "acme"), Some(TenantId(0)));
+    assert_eq!(
+        third.names(),
+        ["acme".into(), "zeta".into(), "newer".into()]
+    );
 }

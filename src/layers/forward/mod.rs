@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 
+use crate::config::Upstream;
 use crate::protocol::request::{Stream, StreamUsage};
 use crate::protocol::{Dialect, ScanMode};
 use crate::telemetry::UpstreamFailure;
@@ -52,7 +53,6 @@ pub struct AnswerTimes {
 #[derive(Clone)]
 pub struct Forward<C> {
     client: Client<C>,
-    times: AnswerTimes,
     door: Door,
 }
 
@@ -70,19 +70,15 @@ enum Sent {
 
 impl<C: Connector> Forward<C> {
     /// Forwards over `client`, as long as `door` is not over.
-    pub fn new(client: Client<C>, times: AnswerTimes, door: Door) -> Self {
-        Self {
-            client,
-            times,
-            door,
-        }
+    pub fn new(client: Client<C>, door: Door) -> Self {
+        Self { client, door }
     }
 
     async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Incoming>>, Undelivered> {
         let Leased { measured, lease } = leased;
         let seat = measured.letter.pool.seat(lease.grant().backend);
         let request = edits::request(&measured, lease.grant());
-        let limits = self.times.begin_now();
+        let limits = AnswerTimes::of(&measured.letter.snapshot.config.upstream).begin_now();
         let answer = match self.send(&seat, request, limits).await {
             Sent::Answered(answer) => answer,
             failed => {
@@ -212,6 +208,15 @@ impl<C: Connector> Service<Leased> for Forward<C> {
 // === impl AnswerTimes ===
 
 impl AnswerTimes {
+    /// The time limits of answers that `upstream` sets.
+    pub const fn of(upstream: &Upstream) -> Self {
+        Self {
+            first_data: upstream.first_byte_timeout,
+            silence: upstream.stream_silence_timeout,
+            whole: upstream.request_timeout,
+        }
+    }
+
     fn begin_now(&self) -> AnswerLimits {
         let now = Instant::now();
         AnswerLimits {

@@ -11,7 +11,6 @@ mod read;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -46,12 +45,8 @@ const INLINE_BYTES: usize = 64 * 1024;
 /// What reading takes.
 #[derive(Clone)]
 pub struct IngestLayer {
-    /// All pools; replaced by a reload.
-    pub pools: Arc<ArcSwap<Pools>>,
     /// The budget for request bodies.
     pub budget: Budget,
-    /// Sizes and times.
-    pub limits: BodyLimits,
     /// Where long bodies are read.
     pub threads: Threads,
     /// When the process began, in seconds since 1970: the age of a listed model.
@@ -79,37 +74,29 @@ impl<S> Layer<S> for IngestLayer {
 }
 
 impl IngestLayer {
-    /// Everything about a request that its head tells.
-    fn check_head(&self, head: &Parts) -> Result<Matched, IngestError> {
-        let limit = self.limits.max_header_bytes;
-        if header_bytes(&head.uri, &head.headers) > limit {
-            return Err(IngestError::HeadersTooLarge { limit });
-        }
-        let matched = route(&head.method, head.uri.path())?;
-        let known = |said: &HeaderValue| said.as_bytes().eq_ignore_ascii_case(b"100-continue");
-        if !head.headers.get_all(EXPECT).iter().all(known) {
-            return Err(IngestError::Expectation);
-        }
-        Ok(matched)
-    }
-
     async fn parse<B>(&self, keyed: Keyed<B>, matched: Matched) -> Result<Parsed, Refusal>
     where
         B: http_body::Body<Data = Bytes>,
     {
         let Matched { route, path } = matched;
-        let Keyed { traced, tenant } = keyed;
+        let Keyed {
+            traced,
+            tenant,
+            snapshot,
+        } = keyed;
         let Traced { head, body, trail } = traced;
         let coding = check_body_headers(&head.headers, route.media())?;
-        let body = read::read(&head.headers, body, &self.budget, &self.limits).await?;
-        let body = self.unpack(body, coding, &tenant).await?;
+        let limits = BodyLimits::of(&snapshot.config.server);
+        let body = read::read(&head.headers, body, &self.budget, &limits).await?;
+        let errand = Errand::of(&tenant, body.bytes.len());
+        let body = self.unpack((body, coding), limits, errand).await?;
         let request = self
             .understand((route, &head.headers), &body, &tenant)
             .await?;
         if request.kv_transfer_params.is_some() {
             return Err(IngestError::KvTransfer.into());
         }
-        let (pool, served) = self.find(&tenant, request.model.as_deref())?;
+        let (pool, served) = find(&snapshot.pools, &tenant, request.model.as_deref())?;
         trail.note(|facts| {
             let record = &mut facts.record;
             record.model = Some(Arc::clone(pool.name()));
@@ -123,6 +110,7 @@ impl IngestLayer {
             body,
             trail,
             tenant,
+            snapshot,
             route,
             path,
             pool,
@@ -134,15 +122,14 @@ impl IngestLayer {
     /// A few bytes may unpack to the whole limit, so never on the async threads.
     async fn unpack(
         &self,
-        body: Body,
-        coding: Coding,
-        tenant: &TenantRef,
+        (body, coding): (Body, Coding),
+        limits: BodyLimits,
+        errand: Errand,
     ) -> Result<Body, Refusal> {
         if coding == Coding::Identity {
             return Ok(body);
         }
-        let limit = self.limits.max_body_bytes;
-        let errand = Errand::of(tenant, body.bytes.len());
+        let limit = limits.max_body_bytes;
         let unpacked = self
             .threads
             .run(errand, move |_| decode(body, coding, limit));
@@ -174,22 +161,35 @@ impl IngestLayer {
         };
         read.map_err(|error| IngestError::Request(error).into())
     }
+}
 
-    fn find(
-        &self,
-        tenant: &TenantRef,
-        model: Option<&str>,
-    ) -> Result<(Arc<Pool>, ServedId), IngestError> {
-        let pools = self.pools.load();
-        match model.filter(|model| !model.is_empty()) {
-            Some(model) => pools
-                .find(tenant, model)
-                .ok_or_else(|| IngestError::UnknownModel {
-                    // What a client wrote goes back to it, not all of it.
-                    model: model.chars().take(128).collect(),
-                }),
-            None => pools.only(tenant).ok_or(IngestError::NoModel),
-        }
+/// Everything about a request that its head tells.
+fn check_head(head: &Parts, limits: &BodyLimits) -> Result<Matched, IngestError> {
+    let limit = limits.max_header_bytes;
+    if header_bytes(&head.uri, &head.headers) > limit {
+        return Err(IngestError::HeadersTooLarge { limit });
+    }
+    let matched = route(&head.method, head.uri.path())?;
+    let known = |said: &HeaderValue| said.as_bytes().eq_ignore_ascii_case(b"100-continue");
+    if !head.headers.get_all(EXPECT).iter().all(known) {
+        return Err(IngestError::Expectation);
+    }
+    Ok(matched)
+}
+
+fn find(
+    pools: &Pools,
+    tenant: &TenantRef,
+    model: Option<&str>,
+) -> Result<(Arc<Pool>, ServedId), IngestError> {
+    match model.filter(|model| !model.is_empty()) {
+        Some(model) => pools
+            .find(tenant, model)
+            .ok_or_else(|| IngestError::UnknownModel {
+                // What a client wrote goes back to it, not all of it.
+                model: model.chars().take(128).collect(),
+            }),
+        None => pools.only(tenant).ok_or(IngestError::NoModel),
     }
 }
 
@@ -259,9 +259,10 @@ where
         let layer = Arc::clone(&self.layer);
         let mut inner = self.inner.clone();
         Box::pin(async move {
-            let matched = layer.check_head(&keyed.traced.head)?;
+            let limits = BodyLimits::of(&keyed.snapshot.config.server);
+            let matched = check_head(&keyed.traced.head, &limits)?;
             if matched.route == Route::Models {
-                let listed = models::list(&layer.pools.load(), &keyed.tenant, layer.started);
+                let listed = models::list(&keyed.snapshot.pools, &keyed.tenant, layer.started);
                 return Ok(models::answer(&listed, &keyed.traced.trail));
             }
             let parsed = layer.parse(keyed, matched).await?;

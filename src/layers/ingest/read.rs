@@ -10,6 +10,7 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 
+use crate::config::Server;
 use crate::layers::budget::Budget;
 use crate::layers::error::IngestError;
 use crate::layers::steps::Body;
@@ -26,6 +27,19 @@ pub struct BodyLimits {
     pub max_body_bytes: u64,
     /// From the end of the headers to the end of the body.
     pub body_timeout: Duration,
+}
+
+// === impl BodyLimits ===
+
+impl BodyLimits {
+    /// The limits that hold on a listener.
+    pub const fn of(server: &Server) -> Self {
+        Self {
+            max_header_bytes: server.max_header_bytes,
+            max_body_bytes: server.max_body_bytes,
+            body_timeout: server.body_timeout,
+        }
+    }
 }
 
 /// Reads `body`, whose share of the budget grows as it comes.

@@ -5,20 +5,11 @@ use crate::layers::fixture::Fixture;
 use crate::protocol::RouteError;
 use std::time::Duration;
 
-fn layer(fixture: &Fixture) -> IngestLayer {
-    let pools = Pools::new(vec![Arc::clone(&fixture.pool)]);
-    IngestLayer {
-        pools: Arc::new(ArcSwap::from_pointee(pools)),
-        budget: Budget::new(1 << 20),
-        limits: BodyLimits {
-            max_header_bytes: 200,
-            max_body_bytes: 1 << 20,
-            body_timeout: Duration::from_secs(5),
-        },
-        threads: Threads::new(1),
-        started: 0,
-    }
-}
+const LIMITS: BodyLimits = BodyLimits {
+    max_header_bytes: 200,
+    max_body_bytes: 1 << 20,
+    body_timeout: Duration::from_secs(5),
+};
 
 fn head(method: Method, path: &str, header: Option<(&'static str, &str)>) -> Parts {
     let mut request = http::Request::builder().method(method).uri(path);
@@ -28,12 +19,11 @@ fn head(method: Method, path: &str, header: Option<(&'static str, &str)>) -> Par
     request.body(()).unwrap().into_parts().0
 }
 
-#[tokio::test]
-async fn what_the_head_rules_out_is_refused() {
-    let layer = layer(&Fixture::new());
+#[test]
+fn what_the_head_rules_out_is_refused() {
     let chat = "/v1/chat/completions";
     let check = |method, path, header| {
-        let matched = layer.check_head(&head(method, path, header))?;
+        let matched = check_head(&head(method, path, header), &LIMITS)?;
         Ok(matched.route)
     };
     assert_eq!(check(Method::POST, chat, None), Ok(Route::ChatCompletions));
@@ -54,7 +44,7 @@ async fn what_the_head_rules_out_is_refused() {
     twice
         .headers
         .append(EXPECT, HeaderValue::from_static("more"));
-    assert_eq!(layer.check_head(&twice), Err(IngestError::Expectation));
+    assert_eq!(check_head(&twice, &LIMITS), Err(IngestError::Expectation));
     let long = "x".repeat(200);
     let large = check(Method::POST, chat, Some(("x-long", &long)));
     assert_eq!(large, Err(IngestError::HeadersTooLarge { limit: 200 }));
@@ -105,17 +95,17 @@ fn only_json_as_it_is_can_be_read() {
 #[tokio::test]
 async fn a_request_without_a_model_means_the_tenants_only_one() {
     let fixture = Fixture::new();
-    let layer = layer(&fixture);
-    let found = layer.find(&fixture.tenant, None).unwrap();
+    let pools = Pools::new(vec![Arc::clone(&fixture.pool)]);
+    let find = |model| find(&pools, &fixture.tenant, model);
+    let found = find(None).unwrap();
     assert_eq!((&**found.0.name(), found.1), ("model", ServedId(0)));
-    assert!(layer.find(&fixture.tenant, Some("")).is_ok());
-    let unknown = layer.find(&fixture.tenant, Some("other")).err();
+    assert!(find(Some("")).is_ok());
+    let unknown = find(Some("other")).err();
     let model = "other".to_owned();
     assert_eq!(unknown, Some(IngestError::UnknownModel { model }));
 
     let two = Pools::new(vec![Arc::clone(&fixture.pool), Fixture::new().pool]);
-    layer.pools.store(Arc::new(two));
-    let unsaid = layer.find(&fixture.tenant, None).err();
+    let unsaid = super::find(&two, &fixture.tenant, None).err();
     assert_eq!(unsaid, Some(IngestError::NoModel));
 }
 
@@ -125,12 +115,12 @@ async fn a_model_of_others_is_as_unknown_as_one_that_is_not_there() {
     let mut tenant = (*fixture.tenant.tenant).clone();
     tenant.models = crate::config::ModelAccess::Only(vec!["mine".into()]);
     fixture.tenant.tenant = Arc::new(tenant);
-    let layer = layer(&fixture);
-    let refused = layer.find(&fixture.tenant, Some("model")).err();
+    let pools = Pools::new(vec![Arc::clone(&fixture.pool)]);
+    let refused = find(&pools, &fixture.tenant, Some("model")).err();
     let model = "model".to_owned();
     assert_eq!(refused, Some(IngestError::UnknownModel { model }));
     assert_eq!(
-        layer.find(&fixture.tenant, None).err(),
+        find(&pools, &fixture.tenant, None).err(),
         Some(IngestError::NoModel)
     );
 }

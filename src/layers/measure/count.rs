@@ -66,6 +66,8 @@ pub(super) struct Counted {
 pub(super) struct Terms<'a> {
     pub(super) threads: &'a Threads,
     pub(super) sampler: &'a Sampler,
+    /// Every how many exact counts one is made again; 0 is never.
+    pub(super) check_one_in: u32,
     pub(super) tenant: &'a TenantRef,
     /// Tokens of one prompt past which its number changes nothing.
     pub(super) enough: Option<u64>,
@@ -88,7 +90,7 @@ pub(super) async fn count(
 ) -> Result<Counted, Refusal> {
     let text_bytes = text_bytes(&prompt);
     let (enough, time_limit, tenant) = (terms.enough, terms.time_limit, terms.tenant.id.0);
-    let picked = terms.sampler.picks(text_bytes);
+    let picked = terms.sampler.picks(text_bytes, terms.check_one_in);
     let count = move |abandoned: &AtomicBool| {
         let cut = AtomicBool::new(false);
         let effort = Effort {

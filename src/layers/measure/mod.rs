@@ -15,7 +15,7 @@ mod recheck;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::Response;
 use http::header::{HeaderMap, HeaderName};
@@ -58,8 +58,6 @@ const CLASS: HeaderName = HeaderName::from_static("x-tidegate-class");
 pub struct MeasureLayer<C> {
     /// Where long prompts are counted.
     pub threads: Threads,
-    /// Time that counting one prompt may take once begun.
-    pub time_limit: Duration,
     /// Picks the counts that are made again.
     pub sampler: Arc<Sampler>,
     /// The way to the engines' tokenizers.
@@ -179,9 +177,10 @@ impl<C: Connector> MeasureLayer<C> {
         let terms = Terms {
             threads: &self.threads,
             sampler: &self.sampler,
+            check_one_in: letter.snapshot.config.counting.check_one_in,
             tenant: &letter.tenant,
             enough,
-            time_limit: self.time_limit,
+            time_limit: letter.snapshot.config.counting.time_limit,
             patience: letter.pool.max_wait(&letter.tenant),
         };
         let mut counted = count::count(Arc::clone(&counter), prompt, terms).await?;

@@ -20,9 +20,8 @@ use super::count::with_input;
 const CHECKED_BYTES: usize = 128 * 1024;
 
 /// Picks one count in so many.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sampler {
-    one_in: u32,
     counts: AtomicU64,
 }
 
@@ -41,22 +40,15 @@ pub(super) struct Recheck {
 // === impl Sampler ===
 
 impl Sampler {
-    /// Picks the first count and then one in `one_in`; 0 picks none.
-    pub const fn new(one_in: u32) -> Self {
-        Self {
-            one_in,
-            counts: AtomicU64::new(0),
-        }
-    }
-
-    /// Whether a count of this much text is picked.
-    pub(super) fn picks(&self, text_bytes: usize) -> bool {
-        if self.one_in == 0 || text_bytes > CHECKED_BYTES {
+    /// Whether a count of this much text is picked: the first, and then one in
+    /// `one_in`; 0 picks none.
+    pub(super) fn picks(&self, text_bytes: usize, one_in: u32) -> bool {
+        if one_in == 0 || text_bytes > CHECKED_BYTES {
             return false;
         }
         // Relaxed: the number orders nothing.
         let counts = self.counts.fetch_add(1, Ordering::Relaxed);
-        counts.is_multiple_of(u64::from(self.one_in))
+        counts.is_multiple_of(u64::from(one_in))
     }
 }
 
@@ -121,10 +113,10 @@ mod tests {
 
     #[test]
     fn one_count_in_so_many_is_picked_and_long_ones_never() {
-        let sampler = Sampler::new(10);
-        let picked = (0..100).filter(|_| sampler.picks(1000)).count();
+        let sampler = Sampler::default();
+        let picked = (0..100).filter(|_| sampler.picks(1000, 10)).count();
         assert_eq!(picked, 10);
-        assert!(!sampler.picks(1 << 20));
-        assert!(!Sampler::new(0).picks(1000));
+        assert!(!sampler.picks(1 << 20, 10));
+        assert!(!sampler.picks(1000, 0));
     }
 }

@@ -1,5 +1,7 @@
 use http::header::HeaderValue;
 
+use std::time::Duration;
+
 use super::*;
 use crate::config::Limits;
 use crate::core::reject::Reject;

@@ -83,7 +83,7 @@ fn show(metrics: &Metrics, state: &PoolState) -> String {
             kind: "completions",
             margin: Margin::default(),
         }],
-        config: &config,
+        tenants: &["acme".into(), "zeta".into()],
         now,
     });
     metrics.render()
