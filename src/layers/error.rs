@@ -167,6 +167,15 @@ pub enum ForwardError {
     /// It did not answer in time.
     #[error("the backend did not answer in time")]
     TimedOut,
+    /// It answered with what no client could read: a page, a redirect, nothing.
+    #[error("the backend answered {status} and nothing readable")]
+    Unreadable {
+        /// The status of its answer.
+        status: u16,
+    },
+    /// It sheds load and did not say so readably.
+    #[error("the backend is overloaded")]
+    Busy,
 }
 
 // === impl Refusal ===

@@ -48,6 +48,12 @@ pub(super) fn message(refusal: &Refusal) -> String {
             "The backend failed before it answered. The request may have been started there.".into()
         }
         Refusal::Forward(ForwardError::TimedOut) => "The backend did not answer in time.".into(),
+        Refusal::Forward(ForwardError::Unreadable { status }) => {
+            format!("The backend answered with status {status} and nothing that can be passed on.")
+        }
+        Refusal::Forward(ForwardError::Busy) => {
+            "The backend is overloaded. Try again later.".into()
+        }
         Refusal::Panicked => "The gateway failed on this request. The fault is its own.".into(),
     }
 }

@@ -71,6 +71,8 @@ pub enum Reason {
     UpstreamFailed,
     /// The backend did not answer in time.
     UpstreamTimeout,
+    /// The backend sheds load.
+    BackendBusy,
     /// A bug of ours.
     InternalError,
 }
@@ -79,7 +81,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in declaration order.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::InvalidApiKey,
         Self::TooManyAuthFailures,
         Self::TenantQueueFull,
@@ -109,6 +111,7 @@ impl Reason {
         Self::NoBackend,
         Self::UpstreamFailed,
         Self::UpstreamTimeout,
+        Self::BackendBusy,
         Self::InternalError,
     ];
 
@@ -144,6 +147,7 @@ impl Reason {
             Self::NoBackend => "no_backend",
             Self::UpstreamFailed => "upstream_failed",
             Self::UpstreamTimeout => "upstream_timeout",
+            Self::BackendBusy => "backend_busy",
             Self::InternalError => "internal_error",
         }
     }
@@ -159,8 +163,11 @@ impl Refusal {
             Self::Ingest(error) => error.reason(),
             Self::Measure(error) => error.reason(),
             Self::Admit(reject) => reject_reason(reject),
-            Self::Forward(ForwardError::Failed) => Reason::UpstreamFailed,
+            Self::Forward(ForwardError::Failed | ForwardError::Unreadable { .. }) => {
+                Reason::UpstreamFailed
+            }
             Self::Forward(ForwardError::TimedOut) => Reason::UpstreamTimeout,
+            Self::Forward(ForwardError::Busy) => Reason::BackendBusy,
             Self::Panicked => Reason::InternalError,
         }
     }

@@ -42,7 +42,9 @@ pub const fn status_and_code(reason: Reason) -> (StatusCode, Code) {
         Reason::InvalidApiKey => (StatusCode::UNAUTHORIZED, Code::InvalidApiKey),
         Reason::TooManyAuthFailures => (StatusCode::TOO_MANY_REQUESTS, Code::TooManyAuthFailures),
         Reason::TenantQueueFull => (StatusCode::TOO_MANY_REQUESTS, Code::TenantLimitExceeded),
-        Reason::ServerBusy => (StatusCode::SERVICE_UNAVAILABLE, Code::ServerBusy),
+        Reason::ServerBusy | Reason::BackendBusy => {
+            (StatusCode::SERVICE_UNAVAILABLE, Code::ServerBusy)
+        }
         Reason::ServerShutdown => (StatusCode::SERVICE_UNAVAILABLE, Code::ServerShutdown),
         Reason::UnknownRoute => (StatusCode::NOT_FOUND, Code::NotFound),
         Reason::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::core::reject::Reject;
 use crate::tenants::AuthError;
 
-use super::error::{IngestError, MeasureError, Refusal, TenantError};
+use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError};
 
 /// Longest time a client is sent away for, in seconds.
 const LONGEST: u64 = 60;
@@ -32,6 +32,7 @@ pub(super) fn retry_after(refusal: &Refusal) -> Option<u64> {
         Refusal::Tenant(error) => tenant(error)?,
         Refusal::Ingest(IngestError::BodyBudgetSpent) => Crowd::Many(SOON),
         Refusal::Measure(MeasureError::TokenizerUnavailable) => Crowd::Many(SHUTDOWN),
+        Refusal::Forward(ForwardError::Busy) => Crowd::Many(SOON),
         Refusal::Admit(reject) => admit(reject)?,
         _ => return None,
     };

@@ -18,6 +18,7 @@ mod counting;
 mod crowd;
 mod drain;
 mod effort;
+mod foreign;
 mod http2;
 mod leaving;
 mod loss;

@@ -155,18 +155,3 @@ async fn an_answer_to_a_stream_that_is_none_keeps_its_length() {
     assert_eq!(stand.settle().await["finished"], 3);
     fake.check();
 }
-
-#[tokio::test]
-async fn an_engines_page_of_html_is_relayed_as_the_failure_it_is() {
-    let (stand, fake) = gateway().await;
-    let page = "<html>502 Bad Gateway</html>";
-    let mut client = stand.send(&Ask::chat("")).await;
-    fake.call()
-        .await
-        .answer(502, "text/html", page.as_bytes())
-        .await;
-    let reply = client.reply().await;
-    assert_eq!((reply.status, reply.text()), (502, page));
-    assert_eq!(stand.settle().await["failed"], 1);
-    fake.check();
-}

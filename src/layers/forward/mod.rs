@@ -6,22 +6,26 @@
 //! ends its lease, by the relay or by a drop.
 
 mod edits;
+mod verdict;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
-use http::{Request, Response, StatusCode};
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING,
+};
+use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 
 use crate::config::Upstream;
-use crate::protocol::request::{Stream, StreamUsage};
-use crate::protocol::{Dialect, ScanMode};
-use crate::telemetry::UpstreamFailure;
+use crate::core::units::Tokens;
+use crate::gate::Lease;
+use crate::telemetry::{Finish, UpstreamFailure};
 use crate::upstream::client::{Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
 
@@ -34,6 +38,8 @@ use super::observe::REQUEST_ID;
 use super::relay::{Account, AnswerLimits, Kind, Relay};
 use super::seat::Seat;
 use super::steps::{Leased, Measured};
+
+use verdict::{Asked, Verdict, failure_text, stand_in, verdict};
 
 /// When a client should come back to an engine that sheds, in seconds.
 const SHED_RETRY: u64 = 1;
@@ -88,12 +94,21 @@ impl<C: Connector> Forward<C> {
             }
         };
         let (mut head, body) = answer.into_parts();
-        let asked = (measured.letter.route.dialect(), measured.outline.stream);
-        let kind = kind(head.status, &head.headers, asked);
-        rewrite(kind, head.status, &mut head.headers);
-        if head.status == StatusCode::SERVICE_UNAVAILABLE {
-            seat.report(Outcome::Shed);
-        }
+        let asked = Asked {
+            route: measured.letter.route,
+            stream: measured.outline.stream,
+        };
+        let kind = match verdict(&head, &body, asked) {
+            Verdict::Relayed(kind) => kind,
+            other => {
+                let text = match other {
+                    Verdict::Failure => failure_text(body).await,
+                    _ => None,
+                };
+                return answered_badly(head, text, (lease, measured), &seat);
+            }
+        };
+        rewrite(kind, &mut head.headers);
         let account = Account::new(&measured, seat, self.door.clone());
         // The body was delivered: its bytes and their share of the budget go.
         drop(measured);
@@ -104,7 +119,7 @@ impl<C: Connector> Forward<C> {
     async fn send(
         &self,
         seat: &Arc<Seat>,
-        request: Request<Full<bytes::Bytes>>,
+        request: Request<Full<Bytes>>,
         limits: AnswerLimits,
     ) -> Sent {
         let whole = async {
@@ -151,37 +166,71 @@ fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
     Undelivered::Lost(error)
 }
 
-/// What kind of answer comes.
-fn kind(status: StatusCode, headers: &HeaderMap, asked: (Dialect, Stream)) -> Kind {
-    if status.is_client_error() || status == StatusCode::SERVICE_UNAVAILABLE {
-        return Kind::Refusal;
+/// Books an answer that is no success and no refusal in JSON; `text` is the body
+/// where it may pass.
+fn answered_badly<U>(
+    mut head: response::Parts,
+    text: Option<Bytes>,
+    (lease, measured): (Lease, Measured),
+    seat: &Seat,
+) -> Result<Response<AnswerBody<U>>, Undelivered> {
+    let (trail, status) = (&measured.letter.trail, head.status);
+    let is_refusal = status.is_client_error();
+    if is_refusal || status == StatusCode::SERVICE_UNAVAILABLE {
+        // Nothing was generated, and nobody is to blame.
+        lease.finish(Tokens::ZERO, Tokens::ZERO);
+    } else {
+        lease.fail();
+        trail.backend_failed(UpstreamFailure::Status);
+        seat.report(Outcome::Failed);
     }
-    if !status.is_success() {
-        return Kind::Failure;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        seat.report(Outcome::Shed);
     }
-    let is_stream = headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"));
-    if !is_stream {
-        return Kind::Whole;
-    }
-    let unasked = Stream::Events {
-        usage: StreamUsage::NotAsked,
+    let text = match text {
+        Some(text) => text,
+        None if is_refusal => {
+            head.headers.clear();
+            let json = HeaderValue::from_static("application/json");
+            head.headers.insert(CONTENT_TYPE, json);
+            stand_in(status, measured.letter.route.dialect())
+        }
+        None => return Err(Undelivered::Lost(replaced(status))),
     };
-    Kind::Events(match asked {
-        (Dialect::Responses, _) => ScanMode::Responses,
-        (Dialect::Messages, _) => ScanMode::Messages,
-        (Dialect::OpenAi, stream) if stream == unasked => ScanMode::StripUsage,
-        (Dialect::OpenAi, _) => ScanMode::Observe,
-    })
+    let finish = match status {
+        StatusCode::SERVICE_UNAVAILABLE => Finish::Complete,
+        _ if is_refusal => Finish::Complete,
+        _ => Finish::Failed,
+    };
+    trail.ended(finish, None);
+    rewrite_error(status, &mut head.headers);
+    Ok(Response::from_parts(head, AnswerBody::whole(text)))
+}
+
+/// What stands for a failure that cannot be read.
+fn replaced(status: StatusCode) -> ForwardError {
+    match status {
+        StatusCode::SERVICE_UNAVAILABLE => ForwardError::Busy,
+        StatusCode::GATEWAY_TIMEOUT => ForwardError::TimedOut,
+        _ => ForwardError::Unreadable {
+            status: status.as_u16(),
+        },
+    }
 }
 
 /// Makes the headers of the backend's answer ours.
-fn rewrite(kind: Kind, status: StatusCode, headers: &mut HeaderMap) {
+fn rewrite(kind: Kind, headers: &mut HeaderMap) {
     headers.remove(REQUEST_ID);
     if matches!(kind, Kind::Events(_)) {
         // An event may be taken out, so a length would be wrong.
         headers.remove(CONTENT_LENGTH);
+    }
+}
+
+/// The same for an error whose body is at hand.
+fn rewrite_error(status: StatusCode, headers: &mut HeaderMap) {
+    for name in [REQUEST_ID, CONTENT_LENGTH, TRANSFER_ENCODING] {
+        headers.remove(name);
     }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         // Engines send none, and a client without one comes back at once.

@@ -62,10 +62,8 @@ pub enum Kind {
     Events(ScanMode),
     /// One JSON answer.
     Whole,
-    /// An engine's refusal (4xx) or overflow: relayed, counts against nobody.
+    /// An engine's refusal (4xx): relayed, counts against nobody.
     Refusal,
-    /// An engine's failure (5xx): relayed, counts against the backend.
-    Failure,
 }
 
 /// What the relay accounts to.
@@ -133,7 +131,7 @@ where
         let reader = match kind {
             Kind::Events(mode) => Reader::events(mode),
             Kind::Whole => Reader::whole(),
-            Kind::Refusal | Kind::Failure => Reader::Opaque,
+            Kind::Refusal => Reader::Opaque,
         };
         let mut relay = Self {
             backend: Some(Box::pin(backend)),
@@ -307,11 +305,6 @@ impl<U> Relay<U> {
             (Kind::Refusal, _) => {
                 lease.finish(Tokens::ZERO, Tokens::ZERO);
                 Finish::Complete
-            }
-            (Kind::Failure, _) => {
-                lease.fail();
-                account.failed(UpstreamFailure::Status);
-                Finish::Failed
             }
             (_, Wholeness::EngineFailed) => {
                 lease.fail();

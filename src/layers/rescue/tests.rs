@@ -20,9 +20,14 @@ const SOME: Tokens = Tokens::new(7);
 fn refusals() -> Vec<Refusal> {
     let mut all = vec![Refusal::Panicked];
     all.extend(
-        [ForwardError::Failed, ForwardError::TimedOut]
-            .into_iter()
-            .map(Refusal::Forward),
+        [
+            ForwardError::Failed,
+            ForwardError::TimedOut,
+            ForwardError::Unreadable { status: 302 },
+            ForwardError::Busy,
+        ]
+        .into_iter()
+        .map(Refusal::Forward),
     );
     all.extend(tenant_errors().into_iter().map(Refusal::Tenant));
     all.extend(ingest_errors().into_iter().map(Refusal::Ingest));
