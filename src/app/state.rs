@@ -181,5 +181,6 @@ fn totals_json(state: &PoolState) -> Value {
         "finished": totals.finished,
         "failed": totals.failed,
         "cancelled": totals.cancelled,
+        "overdrawn": totals.overdrawn,
     })
 }

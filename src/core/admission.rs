@@ -390,6 +390,14 @@ impl Admission {
             admitted: now,
         };
         let lease = self.ledger.take(place.backend, entry);
+        let (held, blocks) = (
+            self.ledger.account(place.backend).held(),
+            self.capacity_of(place.backend).blocks,
+        );
+        // What holds nothing may go where too much is held.
+        if held > blocks && !place.blocks.is_zero() {
+            self.totals.overdrawn += 1;
+        }
         self.flows
             .on_admitted(demand.tenant, prompt, charged - prompt);
         self.totals.admitted += 1;

@@ -92,6 +92,9 @@ pub struct Totals {
     pub failed: u64,
     /// Leases whose client left.
     pub cancelled: u64,
+    /// Admissions that took a backend over its capacity. Always 0: anything else
+    /// is a fault of this program.
+    pub overdrawn: u64,
 }
 
 // === impl PoolState ===
