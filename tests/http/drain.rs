@@ -114,6 +114,7 @@ async fn what_outlasts_the_drain_is_told_so_and_cut() {
     let mut waiting = stand.send(&Ask::tokens(500, r#","max_tokens":500"#)).await;
     stand.until_waiting(1).await;
     let pools = stand.running.pools();
+    stand.will_be_cut();
     stand.running.shutdown().await;
     let (told, ending) = running.0.body(&head).await;
     assert_ne!(ending, Ending::Whole);
@@ -147,6 +148,7 @@ async fn dropping_a_gateway_frees_its_engines() {
     let _waiting = stand.send(&Ask::tokens(500, STREAM)).await;
     stand.until_waiting(1).await;
     let pools = stand.running.pools();
+    stand.will_be_cut();
     drop(stand);
     call.gone().await;
     let (_, ending) = running.0.rest().await;

@@ -188,5 +188,6 @@ async fn a_connection_that_goes_takes_all_its_requests_with_it() {
     let mut next = stand.send(&Ask::tokens(4, "")).await;
     fake.call().await.ok("{}").await;
     assert_eq!(next.reply().await.status, 200);
+    stand.settle().await;
     fake.check();
 }

@@ -19,6 +19,7 @@ mod crowd;
 mod drain;
 mod effort;
 mod foreign;
+mod harness;
 mod http2;
 mod leaving;
 mod loss;

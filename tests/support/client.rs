@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use super::secrets;
 use super::wire::{Ending, Head, Io, Wire};
 
 /// A request to send.
@@ -97,8 +98,20 @@ impl Ask {
         format!("{}\r\n{headers}{framing}\r\n", self.line)
     }
 
+    /// What nobody but an engine may read.
+    fn remember(&self) {
+        let keys = ["authorization", "x-api-key"];
+        for (name, value) in &self.headers {
+            if keys.contains(&name.as_str()) {
+                secrets::key(value);
+            }
+        }
+        secrets::body(&self.body);
+    }
+
     /// The bytes, with a length.
     pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.remember();
         let framing = format!("content-length: {}\r\n", self.body.len());
         let framing = if self.body.is_empty() { "" } else { &framing };
         let mut bytes = self.head(framing).into_bytes();
@@ -108,6 +121,7 @@ impl Ask {
 
     /// The bytes, in chunks of `size`.
     pub(crate) fn chunked(&self, size: usize) -> Vec<u8> {
+        self.remember();
         let mut bytes = self.head("transfer-encoding: chunked\r\n").into_bytes();
         for piece in self.body.chunks(size) {
             bytes.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());

@@ -1,17 +1,18 @@
 //! An engine that says what a test tells it to, byte by byte.
 //!
-//! It answers probes and `/tokenize` by itself and hands every generation
-//! request to the test as a [`Call`]. What must not reach an engine (other
-//! paths, a client's credentials or orders, more KV than there is) fails the
-//! test in [`Fake::check`] or at once.
+//! It answers probes and `/tokenize` by itself, or as a test wants it with
+//! [`Fake::page`], and hands every generation request to the test as a
+//! [`Call`]. It keeps what came, byte by byte, and how each connection ended.
+//! What must not reach an engine (other paths, a client's credentials or
+//! orders, more KV than there is) fails the test in [`Fake::check`] or at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
-use tidegate::protocol::{Route, WorkKind};
+use tidegate::protocol::Route;
 use tidegate::upstream::client::Connector;
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpStream};
@@ -20,21 +21,14 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use super::wire::{Ending, Head, Io, Wire};
 
-/// What the engine says of itself.
-#[derive(Clone, Debug)]
-pub(crate) struct FakeSpec {
-    pub(crate) model: String,
-    /// Data-parallel engines behind its address.
-    pub(crate) ranks: u64,
-    /// Usable blocks of each; it advertises one more, the null block.
-    pub(crate) blocks: u64,
-    pub(crate) block_size: u64,
-    pub(crate) max_model_len: u64,
-    /// Tokens `/tokenize` counts in anything; `None` answers 404.
-    pub(crate) counts: Option<u64>,
-    /// The only credentials it may see.
-    pub(crate) key: Option<String>,
-}
+mod call;
+mod link;
+mod spec;
+
+pub(crate) use call::Call;
+use link::Line;
+pub(crate) use link::{Link, LinkEnd};
+pub(crate) use spec::{FakeSpec, Page};
 
 /// A running engine; dropping it closes its port and its connections.
 pub(crate) struct Fake<I: Io = TcpStream> {
@@ -44,45 +38,26 @@ pub(crate) struct Fake<I: Io = TcpStream> {
 }
 
 struct Shared<I: Io> {
-    spec: FakeSpec,
     facts: Mutex<Facts<I>>,
     news: Notify,
 }
 
 struct Facts<I: Io> {
+    spec: FakeSpec,
+    pages: BTreeMap<String, Page>,
+    /// Requests for each page that is the engine's own.
+    asked: BTreeMap<String, u32>,
     calls: VecDeque<Call<I>>,
     strangers: Vec<String>,
     held: u64,
     peak: u64,
+    sequences: u64,
+    peak_sequences: u64,
     tokenized: Vec<Value>,
+    links: Vec<Link>,
     connections: Vec<AbortHandle>,
-}
-
-/// One generation request and the connection it came on.
-pub(crate) struct Call<I: Io = TcpStream> {
-    pub(crate) head: Head,
-    pub(crate) body: Vec<u8>,
-    wire: Wire<I>,
-    /// Blocks it holds while the test has it.
-    held: u64,
-    shared: Arc<Shared<I>>,
-    /// Where the connection goes when the answer is complete.
-    back: oneshot::Sender<Wire<I>>,
-}
-
-impl Default for FakeSpec {
-    /// 64 usable blocks of 16 tokens: 1,024 tokens of KV.
-    fn default() -> Self {
-        Self {
-            model: "tiny".into(),
-            ranks: 1,
-            blocks: 64,
-            block_size: 16,
-            max_model_len: 1024,
-            counts: Some(10),
-            key: None,
-        }
-    }
+    /// Whether an engine that is given its connections takes none.
+    is_dead: bool,
 }
 
 // === impl Fake ===
@@ -128,20 +103,39 @@ impl Fake {
     }
 }
 
+impl Fake<DuplexStream> {
+    /// Refuses connections from now on and closes those that only wait.
+    pub(crate) fn refuse(&self) {
+        self.shared.lock().is_dead = true;
+        self.hang_up();
+    }
+
+    /// Takes connections again.
+    pub(crate) fn accept(&self) {
+        self.shared.lock().is_dead = false;
+    }
+}
+
 impl<I: Io> Fake<I> {
     /// An engine that is given its connections.
     pub(crate) fn new(spec: FakeSpec) -> Self {
         let facts = Facts {
+            spec,
+            pages: BTreeMap::new(),
+            asked: BTreeMap::new(),
             calls: VecDeque::new(),
             strangers: Vec::new(),
             held: 0,
             peak: 0,
+            sequences: 0,
+            peak_sequences: 0,
             tokenized: Vec::new(),
+            links: Vec::new(),
             connections: Vec::new(),
+            is_dead: false,
         };
         Self {
             shared: Arc::new(Shared {
-                spec,
                 facts: Mutex::new(facts),
                 news: Notify::new(),
             }),
@@ -156,19 +150,69 @@ impl<I: Io> Fake<I> {
         connections.iter().for_each(AbortHandle::abort);
     }
 
+    /// From now on `path` (of GET pages and `/tokenize`) answers this.
+    pub(crate) fn page(&self, path: &str, page: Page) {
+        self.shared.lock().pages.insert(path.into(), page);
+        self.shared.news.notify_waiters();
+    }
+
+    /// From now on `path` answers as an engine does by itself.
+    pub(crate) fn own_page(&self, path: &str) {
+        self.shared.lock().pages.remove(path);
+        self.shared.news.notify_waiters();
+    }
+
+    /// From now on it says this of itself.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut FakeSpec)) {
+        change(&mut self.shared.lock().spec);
+    }
+
+    /// What it says of itself.
+    pub(crate) fn spec(&self) -> FakeSpec {
+        self.shared.spec()
+    }
+
+    /// Requests so far for `path`, one of its own pages.
+    pub(crate) fn asked(&self, path: &str) -> u32 {
+        self.shared.lock().asked.get(path).copied().unwrap_or(0)
+    }
+
+    /// Waits until `path` was asked `more` times from now on.
+    pub(crate) async fn until_asked(&self, path: &str, more: u32) {
+        let enough = self.asked(path) + more;
+        self.until(|fake| fake.asked(path) >= enough).await;
+    }
+
+    /// Waits until something the engine sees is as awaited.
+    pub(crate) async fn until(&self, awaited: impl Fn(&Self) -> bool) {
+        loop {
+            // Registered first, so that what happens in between is seen.
+            let news = self.shared.news.notified();
+            if awaited(self) {
+                return;
+            }
+            news.await;
+        }
+    }
+
     /// The next generation request.
     pub(crate) async fn call(&self) -> Call<I> {
         loop {
             // Registered first, so that a call that comes in between is seen.
             let news = self.shared.news.notified();
-            let call = self.shared.lock().calls.pop_front();
-            if let Some(mut call) = call {
-                call.check();
-                call.hold();
+            if let Some(call) = self.try_call() {
                 return call;
             }
             news.await;
         }
+    }
+
+    /// The next generation request, if one is there.
+    pub(crate) fn try_call(&self) -> Option<Call<I>> {
+        let mut call = self.shared.lock().calls.pop_front()?;
+        call.check();
+        call.hold();
+        Some(call)
     }
 
     /// Generation requests that nobody looked at.
@@ -186,12 +230,32 @@ impl<I: Io> Fake<I> {
         self.shared.lock().peak
     }
 
+    /// Most sequences of such requests at once.
+    pub(crate) fn peak_sequences(&self) -> u64 {
+        self.shared.lock().peak_sequences
+    }
+
+    /// Every connection so far, in the order of their beginnings.
+    pub(crate) fn links(&self) -> Vec<Link> {
+        self.shared.lock().links.clone()
+    }
+
+    /// Connections that are open.
+    pub(crate) fn open_links(&self) -> usize {
+        let facts = self.shared.lock();
+        facts
+            .links
+            .iter()
+            .filter(|link| link.ended.is_none())
+            .count()
+    }
+
     /// Everything that came was expected.
     pub(crate) fn check(&self) {
         let facts = self.shared.lock();
         assert_eq!(facts.strangers, [""; 0]);
         assert_eq!(facts.calls.len(), 0, "a request reached the engine");
-        assert_eq!(facts.held, 0);
+        assert_eq!((facts.held, facts.sequences), (0, 0));
     }
 }
 
@@ -201,23 +265,38 @@ impl<I: Io> Drop for Fake<I> {
             listener.abort();
         }
         self.hang_up();
+        // They hold what holds them.
+        let calls = std::mem::take(&mut self.shared.lock().calls);
+        let strangers = self.shared.lock().strangers.clone();
+        let unseen = calls.len();
+        drop(calls);
+        if !std::thread::panicking() {
+            assert_eq!(strangers, [""; 0]);
+            assert_eq!(unseen, 0, "requests reached an engine and no test");
+        }
     }
 }
 
-/// Reaches an engine over in-memory streams, whatever the address.
+/// Reaches engines over in-memory streams by the host of their address.
 #[derive(Clone)]
-pub(crate) struct InMemory(pub(crate) Arc<Fake<DuplexStream>>);
+pub(crate) struct InMemory(pub(crate) Arc<BTreeMap<String, Arc<Fake<DuplexStream>>>>);
 
 impl Connector for InMemory {
     type Io = DuplexStream;
 
     fn connect(
         &self,
-        _: http::Uri,
+        to: http::Uri,
     ) -> impl Future<Output = io::Result<DuplexStream>> + Send + 'static {
-        let (near, far) = tokio::io::duplex(64 * 1024);
-        self.0.shared.connect(far);
-        std::future::ready(Ok(near))
+        let fake = &self.0[to.host().unwrap()];
+        let answer = if fake.shared.lock().is_dead {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        } else {
+            let (near, far) = tokio::io::duplex(64 * 1024);
+            fake.shared.connect(far);
+            Ok(near)
+        };
+        std::future::ready(answer)
     }
 }
 
@@ -240,35 +319,46 @@ impl<I: Io> Shared<I> {
         self.facts.lock().unwrap()
     }
 
+    fn spec(&self) -> FakeSpec {
+        self.lock().spec.clone()
+    }
+
     fn connect(self: &Arc<Self>, io: I) {
-        let serving = tokio::spawn(Arc::clone(self).serve(Wire::new(io)));
+        let line = Line::new(Wire::keeping(io), self);
+        let serving = tokio::spawn(Arc::clone(self).serve(line));
         self.lock().connections.push(serving.abort_handle());
     }
 
-    async fn serve(self: Arc<Self>, mut wire: Wire<I>) {
+    async fn serve(self: Arc<Self>, mut line: Line<I>) {
         loop {
-            let Ok(head) = wire.head().await else { return };
-            let (body, Ending::Whole) = wire.body(&head).await else {
-                return;
+            let head = match line.wire.head().await {
+                Ok(head) => head,
+                Err(ending) => return line.peer_ended(ending),
             };
-            let is_ours = is_forwarded(&head);
-            let back = if is_ours {
+            let (body, ending) = line.wire.body(&head).await;
+            if ending != Ending::Whole {
+                return line.peer_ended(ending);
+            }
+            line.asked();
+            let raw = line.wire.taken();
+            let back = if is_forwarded(&head) {
                 let (back, returned) = oneshot::channel();
                 self.take(Call {
                     head,
                     body,
-                    wire,
+                    raw,
+                    line,
                     held: 0,
+                    sequences: 0,
                     shared: Arc::clone(&self),
                     back,
                 });
                 returned.await.ok()
             } else {
-                let sent = wire.send(&self.page(&head, &body)).await;
-                sent.map(|()| wire).ok()
+                self.show(line, &head, &body).await
             };
             let Some(returned) = back else { return };
-            wire = returned;
+            line = returned;
         }
     }
 
@@ -277,11 +367,55 @@ impl<I: Io> Shared<I> {
         self.news.notify_waiters();
     }
 
-    /// The answer to anything but a generation request.
-    fn page(&self, head: &Head, body: &[u8]) -> Vec<u8> {
-        let spec = &self.spec;
+    /// Answers anything but a generation request, if the connection stays.
+    async fn show(&self, mut line: Line<I>, head: &Head, body: &[u8]) -> Option<Line<I>> {
+        let path = head.second_word();
+        *self.lock().asked.entry(path.to_owned()).or_default() += 1;
+        self.news.notify_waiters();
+        let page = self.page_of(path).await;
+        match page {
+            None => {
+                let own = self.own_answer(path, body);
+                line.wire.send(&own).await.ok()?;
+            }
+            Some(Page::Whole(status, media, body)) => {
+                let whole = answer(status, media, body.as_bytes());
+                line.wire.send(&whole).await.ok()?;
+            }
+            Some(Page::Raw(bytes)) => {
+                line.wire.send(&bytes).await.ok()?;
+                return None;
+            }
+            Some(Page::Reset) => {
+                line.reset();
+                return None;
+            }
+            Some(Page::Closed | Page::Silent | Page::Late(..)) => return None,
+        }
+        Some(line)
+    }
+
+    /// What a test put in place of a page, once it says something.
+    async fn page_of(&self, path: &str) -> Option<Page> {
+        loop {
+            let news = self.news.notified();
+            let mut page = self.lock().pages.get(path).cloned();
+            while let Some(Page::Late(delay, then)) = page {
+                tokio::time::sleep(delay).await;
+                page = Some(*then);
+            }
+            if !matches!(page, Some(Page::Silent)) {
+                return page;
+            }
+            news.await;
+        }
+    }
+
+    /// What an engine answers by itself.
+    fn own_answer(&self, path: &str, body: &[u8]) -> Vec<u8> {
         let json = "application/json";
-        match (head.second_word(), spec.counts) {
+        let spec = self.spec();
+        match (path, spec.counts) {
             ("/health", _) => answer(200, json, b""),
             ("/version", _) => answer(200, json, br#"{"version":"0.32.0"}"#),
             ("/v1/models", _) => answer(200, json, spec.models().as_bytes()),
@@ -305,167 +439,6 @@ impl<I: Io> Shared<I> {
                 answer(404, json, b"{}")
             }
         }
-    }
-}
-
-// === impl FakeSpec ===
-
-impl FakeSpec {
-    fn models(&self) -> String {
-        let (model, longest) = (&self.model, self.max_model_len);
-        format!(
-            r#"{{"object":"list","data":[{{"id":"{model}","object":"model","created":1,"owned_by":"vllm","root":"{model}","parent":null,"max_model_len":{longest}}}]}}"#
-        )
-    }
-
-    fn metrics(&self) -> String {
-        let size = self.block_size;
-        let tokens = (self.blocks + 1) * size;
-        // The front end writes the sum over its engines on each of them.
-        let blocks = (self.blocks + 1) * self.ranks;
-        let of_rank = |rank: u64| {
-            format!(
-                "vllm:num_requests_running{{engine=\"{rank}\"}} 0\n\
-                 vllm:num_requests_waiting{{engine=\"{rank}\"}} 0\n\
-                 vllm:cache_config_info{{block_size=\"{size}\",num_gpu_blocks=\"{blocks}\",\
-                 kv_cache_size_tokens=\"{tokens}\",engine=\"{rank}\"}} 1\n"
-            )
-        };
-        (0..self.ranks).map(of_rank).collect()
-    }
-
-    fn tokens(&self, count: u64) -> String {
-        let longest = self.max_model_len;
-        let ids = vec!["7"; usize::try_from(count).unwrap()].join(",");
-        format!(
-            r#"{{"count":{count},"max_model_len":{longest},"tokens":[{ids}],"token_strs":null}}"#
-        )
-    }
-
-    /// Blocks a request holds until its end, by its own body.
-    fn footprint(&self, body: &Value) -> u64 {
-        let prompt = match &body["prompt"] {
-            Value::Array(ids) => u64::try_from(ids.len()).unwrap(),
-            _ => self.counts.unwrap_or(1),
-        };
-        let asked = body["max_tokens"]
-            .as_u64()
-            .or(body["max_output_tokens"].as_u64());
-        let output = asked.unwrap_or(1);
-        (prompt + output - 1).div_ceil(self.block_size)
-    }
-}
-
-// === impl Call ===
-
-impl<I: Io> Call<I> {
-    /// The body as JSON, with or without a byte order mark, as engines read it.
-    pub(crate) fn json(&self) -> Value {
-        let body = self.body.strip_prefix("\u{feff}".as_bytes());
-        serde_json::from_slice(body.unwrap_or(&self.body)).unwrap()
-    }
-
-    fn check(&self) {
-        let orders = |name: &str| name.starts_with("x-tidegate-") || name.starts_with("x-vllm-");
-        for (name, value) in &self.head.headers {
-            assert!(!orders(name), "the engine got {name}: {value}");
-        }
-        let key = self.shared.spec.key.as_ref();
-        let bearer = key.map(|key| format!("Bearer {key}"));
-        assert_eq!(self.head.get("authorization"), bearer.as_deref());
-        assert!(self.head.get("x-request-id").is_some());
-    }
-
-    /// Charges it; more than the pool fails the test.
-    fn hold(&mut self) {
-        let spec = &self.shared.spec;
-        // A form is no JSON, and what it holds is not for this engine to know.
-        let body = serde_json::from_slice(&self.body).unwrap_or_default();
-        self.held = match route_of(&self.head).map(Route::work) {
-            Some(WorkKind::Aside) => 0,
-            _ => spec.footprint(&body),
-        };
-        let mut facts = self.shared.lock();
-        facts.held += self.held;
-        facts.peak = facts.peak.max(facts.held);
-        let (held, blocks) = (facts.held, spec.blocks * spec.ranks);
-        drop(facts);
-        assert!(held <= blocks, "{held} blocks of {blocks}");
-    }
-
-    fn give_back(&mut self) {
-        self.shared.lock().held -= std::mem::take(&mut self.held);
-    }
-
-    /// Sends these bytes as they are.
-    pub(crate) async fn say(&mut self, bytes: &[u8]) {
-        self.wire.send(bytes).await.unwrap();
-    }
-
-    /// Sends what of `bytes` is taken at once; returns how much that was.
-    pub(crate) async fn try_some(&mut self, bytes: &[u8]) -> usize {
-        self.wire.send_some(bytes).await
-    }
-
-    /// Begins a stream.
-    pub(crate) async fn stream(&mut self) {
-        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
-            transfer-encoding: chunked\r\n\r\n";
-        self.say(head).await;
-    }
-
-    /// A piece of a stream, one chunk; not empty, which would end the stream.
-    pub(crate) async fn chunk(&mut self, payload: &[u8]) {
-        let mut bytes = format!("{:x}\r\n", payload.len()).into_bytes();
-        bytes.extend_from_slice(payload);
-        bytes.extend_from_slice(b"\r\n");
-        self.say(&bytes).await;
-    }
-
-    /// Ends a stream properly.
-    pub(crate) async fn end(mut self) {
-        self.give_back();
-        self.say(b"0\r\n\r\n").await;
-        self.hand_back();
-    }
-
-    /// Answers at once and completely.
-    pub(crate) async fn answer(mut self, status: u16, media: &str, body: &[u8]) {
-        self.give_back();
-        self.say(&answer(status, media, body)).await;
-        self.hand_back();
-    }
-
-    /// Answers with this JSON.
-    pub(crate) async fn ok(self, body: &str) {
-        self.answer(200, "application/json", body.as_bytes()).await;
-    }
-
-    /// The answer is complete: the connection waits for the next request.
-    pub(crate) fn hand_back(mut self) {
-        self.give_back();
-        let (back, wire) = (self.back, self.wire);
-        // An engine that died meanwhile has no use for it.
-        drop(back.send(wire));
-    }
-
-    /// Closes the connection without a reset.
-    pub(crate) fn close(mut self) {
-        self.give_back();
-    }
-
-    /// Resets the connection.
-    pub(crate) fn reset(mut self) {
-        self.give_back();
-        self.wire.reset();
-    }
-
-    /// Waits until the gateway closes the connection, and says how.
-    pub(crate) async fn gone(mut self) -> Ending {
-        let (said, ending) = self.wire.rest().await;
-        assert_eq!(said, b"", "nothing may follow a request");
-        self.give_back();
-        ending
     }
 }
 

@@ -1,8 +1,10 @@
-//! A gateway and a scripted engine over in-memory streams, for scenarios whose
+//! A gateway and scripted engines over in-memory streams, for scenarios whose
 //! timers are long: with a paused clock time jumps from one timer to the next,
 //! but only once nothing else can happen.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::app::{Drain, Gateway, Watcher, timing};
 use tidegate::core::stats::PoolState;
@@ -14,37 +16,65 @@ use tokio::time::Instant;
 use super::Guard;
 use super::client::{Ask, Client};
 use super::fake::{Call, Fake, FakeSpec, InMemory};
+use super::promises::Watch;
 use super::setup::{Setup, backend};
 use super::wire::Wire;
 
-/// The gateway, the engine, and the connections between.
+/// How often [`Memory::in_time`] looks, on the paused clock.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The gateway, its engines, and the connections between.
 pub(crate) struct Memory {
-    fake: Arc<Fake<DuplexStream>>,
+    fakes: Vec<Arc<Fake<DuplexStream>>>,
     gateway: Arc<Gateway>,
     connections: JoinSet<()>,
     watcher: Watcher,
     _drain: Drain,
+    watch: Watch,
     _guard: Guard,
 }
 
 impl Memory {
     /// One engine of 1,024 tokens behind `tiny`.
     pub(crate) async fn new(change: impl FnOnce(Setup) -> Setup) -> Self {
-        let guard = Guard::new();
-        let fake = Arc::new(Fake::new(FakeSpec::default()));
-        let setup = change(Setup::tiny(&[backend("a", "http://engine:1", "")]));
+        Self::of([FakeSpec::default()], change).await
+    }
+
+    /// One engine of each spec behind `tiny`, as backends `a`, `b` and so on.
+    pub(crate) async fn of(
+        specs: impl IntoIterator<Item = FakeSpec>,
+        change: impl FnOnce(Setup) -> Setup,
+    ) -> Self {
+        let fakes = specs.into_iter().map(|spec| Arc::new(Fake::new(spec)));
+        let fakes: Vec<_> = fakes.collect();
+        let names = ('a'..='z').map(String::from).zip(&fakes);
+        let backends = names
+            .clone()
+            .map(|(name, _)| backend(&name, &format!("http://{name}:1"), ""));
+        let setup = change(Setup::tiny(&backends.collect::<Vec<_>>()));
         let config = setup
             .set("probe.interval", "\"10s\"")
             .set("probe.stale_after", "\"60s\"")
             .config();
-        let upstream = Upstream::new(InMemory(Arc::clone(&fake)), timing(&config.upstream));
+        let reached: BTreeMap<_, _> = names.map(|(name, fake)| (name, Arc::clone(fake))).collect();
+        Self::assemble(fakes, reached, config).await
+    }
+
+    async fn assemble(
+        fakes: Vec<Arc<Fake<DuplexStream>>>,
+        reached: BTreeMap<String, Arc<Fake<DuplexStream>>>,
+        config: tidegate::config::Config,
+    ) -> Self {
+        let guard = Guard::new();
+        let upstream = Upstream::new(InMemory(Arc::new(reached)), timing(&config.upstream));
         let gateway = Arc::new(Gateway::assemble(config, upstream).unwrap());
-        while !gateway.is_ready() {
+        while !gateway.is_ready() || !is_all_up(&gateway) {
             tokio::task::yield_now().await;
         }
         let (drain, watcher) = Drain::new();
         Self {
-            fake,
+            fakes,
+            watch: Watch::new(&gateway),
             gateway,
             connections: JoinSet::new(),
             watcher,
@@ -70,9 +100,14 @@ impl Memory {
         client
     }
 
-    /// The next request at the engine.
+    /// The next request at the first engine.
     pub(crate) async fn call(&self) -> Call<DuplexStream> {
-        self.fake.call().await
+        self.fakes[0].call().await
+    }
+
+    /// Engine number `at`.
+    pub(crate) fn fake(&self, at: usize) -> &Fake<DuplexStream> {
+        &self.fakes[at]
     }
 
     /// The books of the pool.
@@ -80,27 +115,48 @@ impl Memory {
         self.gateway.pools().all()[0].gate().state()
     }
 
-    /// Waits until `count` requests wait.
-    pub(crate) async fn until_waiting(&self, count: u32) {
-        while self.pool().queue.requests != count {
+    /// Waits until the books are as awaited, while the clock goes on in steps of
+    /// a tenth of a second.
+    pub(crate) async fn in_time(&self, awaited: impl Fn(&PoolState) -> bool) {
+        while !awaited(&self.pool()) {
+            tokio::time::sleep(STEP).await;
+        }
+    }
+
+    /// Waits until the books are as awaited; the clock stands still.
+    pub(crate) async fn until(&self, awaited: impl Fn(&PoolState) -> bool) {
+        while !awaited(&self.pool()) {
             tokio::task::yield_now().await;
         }
     }
 
+    /// Waits until `count` requests wait.
+    pub(crate) async fn until_waiting(&self, count: u32) {
+        self.until(|pool| pool.queue.requests == count).await;
+    }
+
     /// The books at the end: nothing held, everything accounted for.
     pub(crate) async fn settle(&self) -> PoolState {
-        while !self.pool().is_idle() || self.gateway.body_bytes() > 0 {
+        while !self.watch.is_idle() {
             tokio::task::yield_now().await;
         }
-        let pool = self.pool();
-        let totals = &pool.totals;
-        let asked = totals.admitted + totals.refused + totals.expired + totals.left;
-        assert_eq!(totals.received, asked);
-        let ended = totals.finished + totals.failed + totals.cancelled;
-        assert_eq!(totals.admitted, ended);
-        self.fake.check();
-        pool
+        let metrics = self.gateway.telemetry().metrics().render();
+        self.watch.settled(&[&metrics]);
+        for fake in &self.fakes {
+            fake.check();
+        }
+        self.pool()
     }
+}
+
+/// Whether every backend is up and known.
+fn is_all_up(gateway: &Gateway) -> bool {
+    gateway.pools().all().iter().all(|pool| {
+        let backends = pool.gate().state().backends;
+        backends
+            .iter()
+            .all(|at| at.health.admits() && at.capacity.is_some())
+    })
 }
 
 /// Whole seconds since `began`, on the paused clock.

@@ -9,7 +9,9 @@ pub(crate) mod engine;
 pub(crate) mod fake;
 pub(crate) mod h2;
 pub(crate) mod memory;
+pub(crate) mod promises;
 pub(crate) mod refusal;
+pub(crate) mod secrets;
 pub(crate) mod setup;
 pub(crate) mod stand;
 pub(crate) mod wire;
@@ -29,6 +31,8 @@ pub(crate) struct Guard(
 
 impl Guard {
     pub(crate) fn new() -> Self {
+        secrets::forget();
+        promises::listen();
         let (alive, over) = channel();
         let test = std::thread::current().name().unwrap_or("?").to_owned();
         drop(std::thread::spawn(move || {

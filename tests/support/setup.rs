@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest, Sha256};
 use tidegate::config::{Config, load};
 
 use super::engine::Engine;
 use super::fake::Fake;
+use super::secrets;
 
 /// A configuration to be.
 pub(crate) struct Setup {
@@ -17,7 +20,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// Free ports, quick probes, no log, strict reservations, no models.
+    /// Free ports, quick probes, a log that is read at the end, strict
+    /// reservations, no models.
     pub(crate) fn new() -> Self {
         let empty = Self {
             sections: BTreeMap::new(),
@@ -28,7 +32,7 @@ impl Setup {
             .set("server.listen", "\"127.0.0.1:0\"")
             .set("admin.listen", "\"127.0.0.1:0\"")
             .set("probe.interval", "\"100ms\"")
-            .set("log.access_log", "\"off\"")
+            .set("log.access_log", &format!("{:?}", access_log()))
             .set("admission.reservation", "\"strict\"")
     }
 
@@ -53,6 +57,7 @@ impl Setup {
 
     /// One more tenant with this key; `lines` are TOML.
     pub(crate) fn tenant(mut self, name: &str, key: &str, lines: &str) -> Self {
+        secrets::key(key);
         let digest = Sha256::digest(key.as_bytes());
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         writeln!(
@@ -83,6 +88,14 @@ impl Setup {
         text += &self.tenants;
         load(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
     }
+}
+
+/// A file of its own for each gateway; removed when its test is over.
+fn access_log() -> PathBuf {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("access-{}-{number}.log", std::process::id());
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
 /// A backend's part of a configuration.

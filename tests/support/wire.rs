@@ -11,18 +11,19 @@ use tokio::net::TcpStream;
 
 /// One end of a connection.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Closes with a reset where the transport knows one.
-    fn reset(self);
+    /// Makes its end a reset (RST), where the transport knows one.
+    fn reset_at_end(&self);
 }
 
 impl Io for TcpStream {
-    fn reset(self) {
+    fn reset_at_end(&self) {
         self.set_zero_linger().unwrap();
     }
 }
 
+/// In memory there is no reset: both ends see a close.
 impl Io for DuplexStream {
-    fn reset(self) {}
+    fn reset_at_end(&self) {}
 }
 
 /// A start line and headers.
@@ -47,6 +48,8 @@ pub(crate) enum Ending {
 pub(crate) struct Wire<I> {
     io: I,
     buffer: Vec<u8>,
+    /// What was asked for, as it came, where that is kept.
+    taken: Option<Vec<u8>>,
 }
 
 // === impl Head ===
@@ -87,8 +90,34 @@ impl Head {
 
 impl<I: Io> Wire<I> {
     pub(crate) fn new(io: I) -> Self {
-        let buffer = Vec::new();
-        Self { io, buffer }
+        Self {
+            io,
+            buffer: Vec::new(),
+            taken: None,
+        }
+    }
+
+    /// One that keeps what was read; see [`Wire::taken`].
+    pub(crate) fn keeping(io: I) -> Self {
+        Self {
+            taken: Some(Vec::new()),
+            ..Self::new(io)
+        }
+    }
+
+    /// What was read since the last call, byte by byte as it came.
+    pub(crate) fn taken(&mut self) -> Vec<u8> {
+        self.taken.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The first `size` bytes of the buffer.
+    fn take(&mut self, size: usize) -> Vec<u8> {
+        let rest = self.buffer.split_off(size);
+        let took = std::mem::replace(&mut self.buffer, rest);
+        if let Some(taken) = &mut self.taken {
+            taken.extend_from_slice(&took);
+        }
+        took
     }
 
     /// Sends all of `bytes`.
@@ -123,8 +152,7 @@ impl<I: Io> Wire<I> {
         loop {
             let found = self.buffer.windows(end.len()).position(|part| part == end);
             if let Some(at) = found {
-                let rest = self.buffer.split_off(at + end.len());
-                return Ok(std::mem::replace(&mut self.buffer, rest));
+                return Ok(self.take(at + end.len()));
             }
             self.fill().await?;
         }
@@ -135,8 +163,7 @@ impl<I: Io> Wire<I> {
         while self.buffer.len() < size {
             self.fill().await?;
         }
-        let rest = self.buffer.split_off(size);
-        Ok(std::mem::replace(&mut self.buffer, rest))
+        Ok(self.take(size))
     }
 
     /// The next head.
@@ -189,6 +216,11 @@ impl<I: Io> Wire<I> {
 
     /// Closes with a reset.
     pub(crate) fn reset(self) {
-        self.io.reset();
+        self.reset_at_end();
+    }
+
+    /// Dropping it will reset the connection.
+    pub(crate) fn reset_at_end(&self) {
+        self.io.reset_at_end();
     }
 }
