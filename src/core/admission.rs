@@ -16,7 +16,7 @@ use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, TenantId, Work};
 use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
-use super::ledger::{Entry, LeaseId, Ledger};
+use super::ledger::{Booking, Entry, LeaseId, Ledger};
 use super::placement::{Asked, Fleet, Placement, Prospect, Reservation, TierPolicy};
 use super::queue::{Queue, QueuePolicy, TicketId, Waiter};
 use super::reject::Reject;
@@ -111,8 +111,24 @@ impl Admission {
     }
 
     /// Sets a tenant's weight and limits; they hold from the next decision on.
+    /// Where tenants are waiting, follow it by [`set_policy`](Self::set_policy).
     pub fn set_tenant(&mut self, tenant: TenantId, policy: TenantPolicy) {
         self.flows.set_policy(tenant, policy);
+    }
+
+    /// A tenant is none any more. Its leases and waiters end by the limits it
+    /// had; then it is forgotten.
+    pub fn remove_tenant(&mut self, tenant: TenantId) {
+        self.flows.leave(tenant);
+    }
+
+    /// Changes the rules of the pool and looks at every waiter anew. Books, order
+    /// and clocks stay; who waits beyond a smaller bound goes on waiting.
+    /// O(n log n) of the waiters where the bypass has changed.
+    pub fn set_policy(&mut self, now: Time, policy: PoolPolicy, out: &mut Vec<Effect>) {
+        self.queue.rebound(&self.policy.queue, &policy.queue);
+        self.policy = policy;
+        self.recheck(now, out);
     }
 
     /// What would happen to `demand` now; changes nothing. O(backends), and
@@ -201,16 +217,17 @@ impl Admission {
     /// ignored: the grant and the leaving crossed, and the grant comes back by
     /// its own release.
     pub fn cancel(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
-        if self.drop_waiter(now, ticket).is_some() {
+        if let Some(waiter) = self.drop_waiter(now, ticket) {
             self.totals.left += 1;
+            self.flows.forget_if_gone(waiter.demand.tenant);
             self.start_round(now, out);
         }
     }
 
     /// The sequences of `lease` have emitted `generated` tokens together.
     ///
-    /// Under the forecast this takes the blocks they have grown into; under
-    /// strict they were taken at the start. Waiters profit at most every ten
+    /// A lease taken under the forecast takes the blocks they have grown into; one
+    /// taken under strict has them from the start. Waiters profit at most every ten
     /// milliseconds, since each token makes the future peak a little lower.
     pub fn on_growth(
         &mut self,
@@ -227,13 +244,10 @@ impl Admission {
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
-        match self.policy.reservation {
-            Reservation::Strict => self.ledger.grow(lease, each, None),
-            Reservation::Forecast(_) => {
-                self.ledger.grow(lease, each, capacity.as_ref());
-                self.round.grown = !self.queue.is_empty();
-                self.drain_after_growth(now, out);
-            }
+        self.ledger.grow(lease, each, capacity.as_ref());
+        if let Reservation::Forecast(_) = self.policy.reservation {
+            self.round.grown = !self.queue.is_empty();
+            self.drain_after_growth(now, out);
         }
     }
 
@@ -265,6 +279,7 @@ impl Admission {
                 generated,
             },
         );
+        self.flows.forget_if_gone(entry.tenant);
         self.drain.on_release(now, prompt + generated);
         self.close_retired(id);
         self.start_round(now, out);
@@ -301,6 +316,7 @@ impl Admission {
                 .drop_waiter(now, ticket)
                 .expect("an expired ticket is in the queue");
             self.totals.expired += 1;
+            self.flows.forget_if_gone(waiter.demand.tenant);
             let retry_after = self
                 .drain
                 .retry_after(now, self.queue.tokens() + waiter.tokens);
@@ -385,6 +401,10 @@ impl Admission {
             progress: demand.progress,
             generated: Tokens::ZERO,
             own: place.blocks,
+            booking: match self.policy.reservation {
+                Reservation::Strict => Booking::Whole,
+                Reservation::Forecast(_) => Booking::AsItGrows,
+            },
             prefix: demand.prefix.clone(),
             charged,
             admitted: now,

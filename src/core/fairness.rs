@@ -45,6 +45,16 @@ pub(super) struct Flow {
     pub(super) in_flight: Tokens,
     pub(super) leases: u32,
     pub(super) served: Tokens,
+    membership: Membership,
+}
+
+/// Whether a tenant is still one of the configuration's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Membership {
+    #[default]
+    Stays,
+    /// Forgotten once it has nothing waiting and nothing in flight.
+    Leaves,
 }
 
 /// All tenants of a pool.
@@ -83,7 +93,27 @@ impl Flow {
 impl Flows {
     pub(super) fn set_policy(&mut self, tenant: TenantId, policy: TenantPolicy) {
         let weight = policy.weight.max(1);
-        self.flows.entry(tenant).or_default().policy = TenantPolicy { weight, ..policy };
+        let flow = self.flows.entry(tenant).or_default();
+        flow.policy = TenantPolicy { weight, ..policy };
+        flow.membership = Membership::Stays;
+    }
+
+    /// The tenant is gone: what it has ends as if it were not, then it is forgotten.
+    pub(super) fn leave(&mut self, tenant: TenantId) {
+        if let Some(flow) = self.flows.get_mut(&tenant) {
+            flow.membership = Membership::Leaves;
+        }
+        self.forget_if_gone(tenant);
+    }
+
+    /// Forgets a tenant that is leaving and has nothing left here.
+    pub(super) fn forget_if_gone(&mut self, tenant: TenantId) {
+        let gone = self.flows.get(&tenant).is_some_and(|flow| {
+            flow.membership == Membership::Leaves && flow.leases == 0 && flow.waiting.is_empty()
+        });
+        if gone {
+            self.flows.remove(&tenant);
+        }
     }
 
     pub(super) fn get(&self, tenant: TenantId) -> Option<&Flow> {

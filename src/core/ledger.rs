@@ -31,10 +31,21 @@ pub(super) struct Entry {
     pub(super) generated: Tokens,
     /// Blocks of its own; the pinned prefix comes on top.
     pub(super) own: Blocks,
+    /// Whether they are all it will ever need.
+    pub(super) booking: Booking,
     pub(super) prefix: PrefixChain,
     /// Tokens charged to the tenant's in-flight share.
     pub(super) charged: Tokens,
     pub(super) admitted: Time,
+}
+
+/// How a lease takes its blocks. It keeps to that when the pool's policy changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Booking {
+    /// All at the start.
+    Whole,
+    /// As its sequences grow.
+    AsItGrows,
 }
 
 /// The books of one backend generation.
@@ -129,7 +140,8 @@ impl Ledger {
     }
 
     /// Records that each sequence of `lease` has emitted `generated` tokens and,
-    /// where `capacity` is given, that it now holds the blocks for them.
+    /// where it takes its blocks as it grows and `capacity` is given, that it now
+    /// holds the blocks for them.
     pub(super) fn grow(&mut self, lease: LeaseId, generated: Tokens, capacity: Option<&Capacity>) {
         let backend = self.home(lease);
         let account = self
@@ -141,7 +153,10 @@ impl Ledger {
             .get_mut(&lease)
             .expect("a lease is on its account");
         entry.generated = entry.generated.max(generated);
-        let Some(capacity) = capacity else { return };
+        let grows = entry.booking == Booking::AsItGrows;
+        let Some(capacity) = capacity.filter(|_| grows) else {
+            return;
+        };
         let prefix = Blocks::new(entry.prefix.hashes().len() as u64);
         let own = entry
             .shape
@@ -311,6 +326,7 @@ mod tests {
             output: demand.output,
             progress: demand.progress,
             generated: Tokens::ZERO,
+            booking: Booking::AsItGrows,
             own: Blocks::new(own),
             prefix: PrefixChain::new(chain.iter().map(|&h| PrefixHash(h)).collect::<Vec<_>>()),
             charged: Tokens::ZERO,

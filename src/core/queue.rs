@@ -134,6 +134,19 @@ impl Queue {
         Some(waiter)
     }
 
+    /// From now on the line has other bounds. Who waits already stays in its
+    /// place, even beyond them. O(n log n) where the bypass has changed.
+    pub(super) fn rebound(&mut self, from: &QueuePolicy, to: &QueuePolicy) {
+        if from.max_bypass == to.max_bypass {
+            return;
+        }
+        let ends = self
+            .waiters
+            .iter()
+            .map(|(&ticket, waiter)| (waiter.since + to.max_bypass, ticket));
+        self.bypass_ends = ends.collect();
+    }
+
     /// The next waiter whose deadline is `now` or earlier.
     pub(super) fn expired(&self, now: Time) -> Option<TicketId> {
         self.deadlines

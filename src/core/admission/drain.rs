@@ -276,7 +276,10 @@ impl Admission {
                 self.round.resume = None;
             }
             Finding::Never(reject) => {
-                self.drop_waiter(now, ticket);
+                let waiter = self
+                    .drop_waiter(now, ticket)
+                    .expect("an examined ticket is in the queue");
+                self.flows.forget_if_gone(waiter.demand.tenant);
                 self.totals.refused += 1;
                 out.push(Effect::Refuse { ticket, reject });
                 self.round.resume = None;
@@ -324,7 +327,15 @@ impl Admission {
             shape: &waiter.shape,
             ticket: Some(ticket),
         };
-        if !self.share_allows(waiter.demand.tenant, self.tokens_of(&waiter.demand, output)) {
+        let (tenant, tokens) = (waiter.demand.tenant, self.tokens_of(&waiter.demand, output));
+        // The share may have been lowered since it joined the line.
+        if let Some(limit) = self.above_share(tenant, tokens) {
+            return Finding::Never(Reject::AboveTenantShare {
+                asked: tokens,
+                limit,
+            });
+        }
+        if !self.share_allows(tenant, tokens) {
             return Finding::NotNow;
         }
         let placement = self.fleet(now).place(asked, home, output);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Admission, Effect};
-use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed};
+use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier};
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
@@ -50,11 +50,16 @@ impl Admission {
 
     /// The engine behind `id` has restarted: its KV is empty, so a new
     /// generation starts with empty books and the last known capacity, in state
-    /// [`Health::Starting`]. Leases of the old generation end on the old books.
+    /// [`Health::Starting`]. Leases of the old generation end on the old books. A
+    /// backend that was removed stays so, and is not taken up again.
     pub fn on_restart(&mut self, now: Time, id: BackendId, out: &mut Vec<Effect>) -> BackendId {
         let Some(old) = self.backend(id).cloned() else {
             return id;
         };
+        if !old.is_active() {
+            self.retire(id, Standing::Restarted);
+            return id;
+        }
         let facts = BackendFacts {
             slot: id.slot,
             tier: old.tier,
@@ -81,6 +86,26 @@ impl Admission {
         };
         if backend.capacity != Some(capacity) {
             backend.capacity = Some(capacity);
+            self.recheck(now, out);
+        }
+    }
+
+    /// A backend is of another tier or serves other ids; what it holds stays on
+    /// its books.
+    pub fn set_role(
+        &mut self,
+        now: Time,
+        id: BackendId,
+        (tier, serves): (Tier, Vec<ServedId>),
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(backend) = self.backend_mut(id) else {
+            return;
+        };
+        if backend.tier != tier || backend.serves != serves {
+            backend.tier = tier;
+            backend.serves = serves;
+            backend.set_aside = None;
             self.recheck(now, out);
         }
     }

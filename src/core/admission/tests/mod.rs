@@ -4,6 +4,7 @@ mod claims;
 mod engines;
 mod order;
 mod places;
+mod reloads;
 
 use super::*;
 use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet};
