@@ -137,6 +137,10 @@ impl Surroundings for OperatorsMachine {
     fn is_file(&self, path: &Path) -> bool {
         path.starts_with("/models")
     }
+
+    fn is_open_to_all(&self, _: &Path) -> bool {
+        false
+    }
 }
 
 #[test]

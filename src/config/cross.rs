@@ -151,7 +151,8 @@ fn models(config: &Config, report: &Report) {
 }
 
 fn tenants(config: &Config, report: &Report) {
-    let (mut names, mut keys, mut anonymous) = (
+    let (mut names, mut keys, mut certificates, mut anonymous) = (
+        Unique::new(report),
         Unique::new(report),
         Unique::new(report),
         Unique::new(report),
@@ -170,13 +171,29 @@ fn tenants(config: &Config, report: &Report) {
                 None,
             );
         }
+        for (place, certificate) in tenant.certificates.iter().enumerate() {
+            certificates.see(
+                format!("{certificate:?}"),
+                format!("{path}.certificates[{place}]"),
+                None,
+            );
+        }
+        let asked = config
+            .server
+            .tls
+            .as_ref()
+            .and_then(|tls| tls.clients.as_ref());
+        if !tenant.certificates.is_empty() && asked.is_none() {
+            let problem = "needs client_ca_file of [server.tls]: no client is asked for one";
+            report.note(format!("{path}.certificates"), None, problem);
+        }
         if tenant.anonymous == Anonymous::Accepted {
             anonymous.see(
                 "accepted".to_owned(),
                 format!("{path}.anonymous"),
                 Some("accepted"),
             );
-        } else if tenant.keys.is_empty() {
+        } else if tenant.keys.is_empty() && tenant.certificates.is_empty() {
             let problem = "is needed, or anonymous = \"accepted\": nobody could be this tenant";
             report.note(format!("{path}.key_sha256"), None, problem);
         }

@@ -41,6 +41,7 @@ impl Default for Config {
             )],
             tenants: vec![Tenant::open()],
             log: Log::default(),
+            seen: Vec::new(),
         }
     }
 }
@@ -55,6 +56,7 @@ impl Default for Server {
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(25),
+            tls: None,
         }
     }
 }
@@ -64,6 +66,7 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081),
             token: None,
+            tls: None,
         }
     }
 }
@@ -196,6 +199,7 @@ impl Backend {
             url,
             tier: Tier::Standard,
             api_key: None,
+            tls: None,
             kv: KvOverrides::default(),
             data_parallel_ranks: 1,
         }
@@ -210,6 +214,7 @@ impl Tenant {
         Self {
             name: name.into(),
             keys: Vec::new(),
+            certificates: Vec::new(),
             anonymous: Anonymous::Refused,
             limits: Limits::default(),
             weight: 1,

@@ -12,6 +12,7 @@ use super::secret::KeyDigest;
 use super::sections::{milliseconds, secret, tokens};
 use super::source;
 use super::surroundings::Surroundings;
+use super::tls;
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
@@ -168,10 +169,11 @@ fn backend(mut section: Section<'_>, around: &dyn Surroundings) -> Backend {
     let name = section.text("name", HEADER_NAME);
     let backend = Backend {
         name: name.unwrap_or(default.name),
-        url: default.url,
+        url: default.url.clone(),
         tier: section.word("tier", &TIERS, default.tier),
         api_key: secret(&mut section, ["api_key_env", "api_key_file"], around),
         kv: overrides(&mut section),
+        tls: tls::backend(&mut section, &default.url, around),
         data_parallel_ranks: section
             .small("data_parallel_ranks", 1..=1024)
             .unwrap_or(default.data_parallel_ranks),
@@ -289,6 +291,7 @@ fn tenant(mut section: Section<'_>) -> Tenant {
     let tiers = section.word_list("tiers", &TIERS);
     let tenant = Tenant {
         keys: keys(&mut section),
+        certificates: tls::matches(&mut section),
         anonymous: section.word("anonymous", &ANONYMOUS, default.anonymous),
         limits: limits(&mut section),
         weight: section

@@ -22,6 +22,7 @@ mod secret;
 mod sections;
 mod source;
 mod surroundings;
+mod tls;
 mod units;
 
 use std::path::Path;
@@ -37,6 +38,10 @@ pub use resolved::{
 };
 pub use secret::{KeyDigest, Secret};
 pub use surroundings::{Process, Surroundings};
+pub use tls::{
+    BackendTls, CertificateFacts, CertificateMatch, ClientAuth, ClientCa, ListenerTls, TlsIdentity,
+    TlsRoots,
+};
 
 pub use crate::core::placement::LongOnStandard;
 
@@ -86,7 +91,7 @@ pub fn load_in(text: &str, around: &dyn Surroundings) -> Result<Config, Problems
 fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config> {
     let mut root = reader::Section::parse("", text, report)?;
     let mut config = Config {
-        server: sections::server(root.section("server")),
+        server: sections::server(root.section("server"), around),
         admin: sections::admin(root.section("admin"), around),
         upstream: sections::upstream(root.section("upstream")),
         probe: sections::probe(root.section("probe")),
@@ -98,8 +103,10 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         hub: hub::hub(root.section("hub"), around),
         models: fleet::models(&mut root, around),
         tenants: fleet::tenants(&mut root, around),
+        seen: Vec::new(),
     };
     root.finish();
+    config.seen = report.advice();
     cross::check(&config, report);
     cross::resolve_models(&mut config);
     if config.tenants.is_empty() {

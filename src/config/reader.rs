@@ -19,6 +19,8 @@ use super::units::{parse_time, time_text};
 #[derive(Debug, Default)]
 pub(super) struct Report {
     problems: RefCell<Vec<Problem>>,
+    /// What is allowed but told.
+    advice: RefCell<Vec<Problem>>,
     asked: RefCell<Vec<Asked>>,
 }
 
@@ -57,6 +59,11 @@ impl Report {
             problem: problem.into(),
         };
         self.problems.borrow_mut().push(problem);
+    }
+
+    /// Everything that is allowed but told.
+    pub(super) fn advice(&self) -> Vec<Problem> {
+        self.advice.borrow().clone()
     }
 
     pub(super) fn into_problems(self) -> Problems {
@@ -116,6 +123,17 @@ impl<'r> Section<'r> {
     /// Notes a problem of one of this section's keys. `value` must not be a secret.
     pub(super) fn note(&self, key: &str, value: Option<String>, problem: impl Into<String>) {
         self.report.note(self.path_of(key), value, problem);
+    }
+
+    /// Tells of one of this section's keys what is allowed but seldom meant.
+    pub(super) fn advise(&self, key: &str, problem: String) {
+        let key = self.path_of(key);
+        let advice = Problem {
+            key,
+            value: None,
+            problem,
+        };
+        self.report.advice.borrow_mut().push(advice);
     }
 
     /// Whether a key that nobody took yet is there.

@@ -13,7 +13,9 @@ use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 
+use super::problem::Problem;
 use super::secret::{KeyDigest, Secret};
+use super::tls::{BackendTls, CertificateMatch, ListenerTls};
 
 /// Everything the operator decides.
 ///
@@ -46,10 +48,12 @@ pub struct Config {
     pub tenants: Vec<Tenant>,
     /// Diagnostics and the access log.
     pub log: Log,
+    /// What was seen while reading that is allowed but seldom meant.
+    pub seen: Vec<Problem>,
 }
 
 /// The listener clients speak to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Server {
     /// Address and port.
     pub listen: SocketAddr,
@@ -65,15 +69,19 @@ pub struct Server {
     pub body_timeout: Duration,
     /// From the stop signal until running streams are cut.
     pub drain_timeout: Duration,
+    /// TLS, where it is asked for.
+    pub tls: Option<ListenerTls>,
 }
 
 /// The operator's listener: metrics, health, state.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
     /// Address and port; off loopback only with a token.
     pub listen: SocketAddr,
     /// Bearer token asked of every caller, if any.
     pub token: Option<Secret>,
+    /// TLS, where it is asked for.
+    pub tls: Option<ListenerTls>,
 }
 
 /// Connections to backends and their time limits.
@@ -268,6 +276,8 @@ pub struct Backend {
     pub tier: Tier,
     /// Key sent to the engine in place of the client's.
     pub api_key: Option<Secret>,
+    /// TLS towards it; there where `url` is https.
+    pub tls: Option<BackendTls>,
     /// What the operator knows better than the engine's metrics.
     pub kv: KvOverrides,
     /// Data-parallel engines behind the address; at least 1.
@@ -296,8 +306,10 @@ pub struct KvOverrides {
 pub struct Tenant {
     /// Name in logs and metrics; unique.
     pub name: String,
-    /// Digests of its API keys; unique over all tenants. May be empty only where `anonymous` is accepted.
+    /// Digests of its API keys; unique over all tenants.
     pub keys: Vec<KeyDigest>,
+    /// Client certificates that are its; unique over all tenants.
+    pub certificates: Vec<CertificateMatch>,
     /// Whether requests without a key are its; at most one tenant accepts them.
     pub anonymous: Anonymous,
     /// What it may take.

@@ -11,6 +11,7 @@ use super::resolved::{
 };
 use super::secret::Secret;
 use super::surroundings::Surroundings;
+use super::tls;
 use crate::core::units::Tokens;
 
 const KIB: u64 = 1024;
@@ -36,7 +37,7 @@ pub(super) const fn seconds(range: RangeInclusive<u64>) -> RangeInclusive<Durati
 
 const DAY: u64 = 86_400;
 
-pub(super) fn server(mut section: Section<'_>) -> Server {
+pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Server {
     let default = Server::default();
     let header_bytes = section.small("max_header_bytes", 8192..=1_048_576);
     let server = Server {
@@ -51,6 +52,7 @@ pub(super) fn server(mut section: Section<'_>) -> Server {
         header_timeout: section.time("header_timeout", seconds(1..=300), default.header_timeout),
         body_timeout: section.time("body_timeout", seconds(1..=3600), default.body_timeout),
         drain_timeout: section.time("drain_timeout", seconds(0..=DAY), default.drain_timeout),
+        tls: tls::listener(section.section("tls"), around),
     };
     section.finish();
     server
@@ -60,6 +62,7 @@ pub(super) fn admin(mut section: Section<'_>, around: &dyn Surroundings) -> Admi
     let admin = Admin {
         listen: section.address("listen", Admin::default().listen),
         token: secret(&mut section, ["token_env", "token_file"], around),
+        tls: tls::listener(section.section("tls"), around),
     };
     section.finish();
     admin
@@ -241,7 +244,13 @@ pub(super) fn secret(
                 .ok_or_else(|| format!("the variable {name} is not set"));
             (env_key, found)
         }
-        (None, Some(written)) => (file_key, file_text(&around.path(&written), around)),
+        (None, Some(written)) => {
+            let path = around.path(&written);
+            if around.is_open_to_all(&path) {
+                section.advise(file_key, tls::exposed(&path));
+            }
+            (file_key, file_text(&path, around))
+        }
     };
     let secret = found.and_then(|text| usable(text.trim()));
     Some(secret.unwrap_or_else(|problem| {

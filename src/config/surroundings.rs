@@ -20,6 +20,9 @@ pub trait Surroundings {
 
     /// Whether there is a file.
     fn is_file(&self, path: &Path) -> bool;
+
+    /// Whether every user of the machine may read a file.
+    fn is_open_to_all(&self, path: &Path) -> bool;
 }
 
 /// This process's environment and disk.
@@ -52,5 +55,10 @@ impl Surroundings for Process {
 
     fn is_file(&self, path: &Path) -> bool {
         path.is_file()
+    }
+
+    fn is_open_to_all(&self, path: &Path) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
     }
 }

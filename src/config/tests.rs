@@ -6,6 +6,7 @@ use super::*;
 
 mod documents;
 mod problems;
+mod tls;
 mod values;
 
 /// A file that names one model with one backend and nothing else.
@@ -37,6 +38,10 @@ impl Surroundings for Around {
     fn is_file(&self, path: &Path) -> bool {
         path.to_str()
             .is_some_and(|path| self.files.contains_key(path))
+    }
+
+    fn is_open_to_all(&self, path: &Path) -> bool {
+        path.to_str().is_some_and(|path| path.contains("open"))
     }
 }
 

@@ -25,14 +25,32 @@ fn around() -> Around {
             ("VLLM_API_KEY", "key"),
             ("HF_TOKEN", "token"),
         ]),
-        files: HashMap::from([
+        files: [
             ("/etc/tidegate/tenants.toml", TENANTS),
             ("/etc/tidegate/admin.token", "token\n"),
             ("/etc/tidegate/vllm.key", "key\n"),
             ("/etc/tidegate/hub.token", "token\n"),
             ("/etc/tidegate/chat_template.jinja", "{{ messages }}"),
             ("/models/Llama-3.1-8B-Instruct/tokenizer.json", "{}"),
-        ]),
+        ]
+        .into_iter()
+        .chain(super::tls::files())
+        .collect(),
+    }
+}
+
+/// Whether an example means something only beside the one that is tried.
+fn belongs_to(other: &str, path: &str) -> bool {
+    match (other, path.rsplit_once('.')) {
+        ("server.tls.cert_file" | "server.tls.client_ca_file", _)
+            if path == "tenants[].certificates" =>
+        {
+            true
+        }
+        ("server.tls.cert_file", Some(("server.tls", _))) => true,
+        ("admin.tls.cert_file", Some(("admin.tls", _))) => true,
+        (_, Some((_, "tls_client_key_file"))) => other.ends_with(".tls_client_cert_file"),
+        _ => false,
     }
 }
 
@@ -133,19 +151,23 @@ fn every_example_of_an_unset_key_can_be_used() {
         .into_iter()
         .filter(|setting| !setting.active)
         .collect();
-    assert_eq!(examples.len(), 24);
-    for example in examples {
+    assert_eq!(examples.len(), 37);
+    for example in &examples {
         let (before, _) = DOCUMENTED.split_at(if example.path == "tenants_file" {
             DOCUMENTED.find("[[tenants]]\n\n# Name").unwrap_or_default()
         } else {
             DOCUMENTED.len()
         });
-        let uncomment = |(line, text): (usize, &str)| {
-            if line == example.line {
-                text[1..].to_owned()
-            } else {
-                text.to_owned()
-            }
+        let needed: Vec<_> = examples
+            .iter()
+            .filter(|other| other.line == example.line || belongs_to(&other.path, &example.path))
+            .map(|other| other.line)
+            .collect();
+        let secured = example.path.starts_with("models[].backends[].tls_");
+        let uncomment = |(line, text): (usize, &str)| match text {
+            "url = \"http://127.0.0.1:8000\"" if secured => text.replace("http:", "https:"),
+            _ if needed.contains(&line) => text[1..].to_owned(),
+            _ => text.to_owned(),
         };
         let mut lines: Vec<_> = before.lines().enumerate().map(uncomment).collect();
         if example.path == "tenants_file" {
