@@ -11,8 +11,10 @@
 
 mod connector;
 mod headers;
+mod tls;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,10 +26,12 @@ use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
 
-use crate::config::Secret;
+use crate::config::{Backend, Secret};
 
 pub use connector::{Connector, Tcp};
 use connector::{Dial, Meter};
+pub use tls::TlsFailure;
+use tls::{Profile, Profiles};
 
 /// Time limits of connections to engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +49,7 @@ pub struct Timing {
 /// Where requests go: one engine endpoint, or one data-parallel rank of it.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    scheme: Scheme,
+    tls: Option<Arc<Profile>>,
     authority: Authority,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
@@ -61,6 +65,9 @@ pub enum EndpointError {
     /// The key holds characters that no header may hold.
     #[error("key of {0} holds characters that no header may hold")]
     UnsendableKey(Authority),
+    /// The address is secured and nobody says how.
+    #[error("address {0} is https without settings for TLS")]
+    NoTls(Uri),
 }
 
 /// Sends requests to engines; cheap to clone, clones share their connections.
@@ -80,6 +87,15 @@ pub enum SendError {
     /// No connection came about.
     #[error("could not connect: {0}")]
     Connect(io::ErrorKind),
+    /// No secure connection came about, or the backend ended it for want of a
+    /// client certificate it takes.
+    #[error("no secure connection: {failure}")]
+    Tls {
+        /// Why.
+        failure: TlsFailure,
+        /// Bytes of the request that the transport took.
+        sent: u64,
+    },
     /// The connection ended before the transport took any byte of the request.
     #[error("connection lost before the request was sent")]
     Unsent,
@@ -142,11 +158,33 @@ pub enum FetchError {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// The endpoint at `url`, whose path is not used; `key` stands in for the client's.
+    /// The endpoint of a configured backend, secured where its url is https.
+    /// Endpoints made by different calls share no secured connections.
     ///
     /// # Errors
-    /// Where `url` has no host or `key` cannot be sent in a header.
+    /// As [`Self::new`].
+    pub fn of(backend: &Backend) -> Result<Self, EndpointError> {
+        let Some(tls) = &backend.tls else {
+            return Self::new(&backend.url, backend.api_key.as_ref());
+        };
+        let mut endpoint = Self::plain(&backend.url, backend.api_key.as_ref())?;
+        endpoint.tls = Some(Profile::new(tls));
+        Ok(endpoint)
+    }
+
+    /// The endpoint at `url`, in clear text; its path is not used. `key` stands
+    /// in for the client's.
+    ///
+    /// # Errors
+    /// Where `url` has no host or is https, or `key` cannot be sent in a header.
     pub fn new(url: &Uri, key: Option<&Secret>) -> Result<Self, EndpointError> {
+        if url.scheme() == Some(&Scheme::HTTPS) {
+            return Err(EndpointError::NoTls(url.clone()));
+        }
+        Self::plain(url, key)
+    }
+
+    fn plain(url: &Uri, key: Option<&Secret>) -> Result<Self, EndpointError> {
         let authority = url
             .authority()
             .ok_or_else(|| EndpointError::NoHost(url.clone()))?
@@ -163,7 +201,7 @@ impl Endpoint {
             None => None,
         };
         Ok(Self {
-            scheme: url.scheme().cloned().unwrap_or(Scheme::HTTP),
+            tls: None,
             authority,
             host,
             authorization,
@@ -189,8 +227,9 @@ impl Endpoint {
         let target = target
             .cloned()
             .unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let scheme = self.tls.as_ref().map_or(&Scheme::HTTP, |tls| &tls.scheme);
         Uri::builder()
-            .scheme(self.scheme.clone())
+            .scheme(scheme.clone())
             .authority(self.authority.clone())
             .path_and_query(target)
             .build()
@@ -213,6 +252,7 @@ impl<C: Connector> Client<C> {
         let dial = Dial {
             connector,
             limit: timing.connect,
+            profiles: Profiles::default(),
         };
         Self::over(dial, timing, usize::MAX)
     }
@@ -249,6 +289,9 @@ impl<C: Connector> Client<C> {
         endpoint: &Endpoint,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, SendError> {
+        if let Some(tls) = &endpoint.tls {
+            self.dial.profiles.learn(tls);
+        }
         *request.uri_mut() = endpoint.uri(request.uri().path_and_query());
         *request.version_mut() = Version::HTTP_11;
         headers::towards(endpoint, request.headers_mut());
@@ -315,7 +358,11 @@ impl<C: Connector> Client<C> {
 
 impl SendError {
     fn of(error: &legacy::Error) -> Self {
+        let tls = TlsFailure::of(error);
         if error.is_connect() {
+            if let Some(failure) = tls {
+                return Self::Tls { failure, sent: 0 };
+            }
             return match connector::kind_of(error) {
                 io::ErrorKind::ConnectionRefused => Self::Refused,
                 kind => Self::Connect(kind),
@@ -324,19 +371,28 @@ impl SendError {
         if hyper_cause(error).is_some_and(hyper::Error::is_parse) {
             return Self::NotHttp;
         }
-        match error.connect_info().and_then(meter).map(|m| m.unanswered()) {
-            // hyper-util names the connection in every error from the moment it
-            // hands a request to one: without it there was none.
-            Some(0) | None => Self::Unsent,
-            Some(sent) => Self::Lost { sent },
+        // hyper-util names the connection in every error from the moment it
+        // hands a request to one: without it there was none.
+        let meter = error.connect_info().and_then(meter);
+        let sent = meter.map_or(0, |meter| meter.unanswered());
+        match (tls, sent) {
+            // Under TLS 1.3 an engine judges our certificate after the handshake
+            // is over on this side, perhaps after the request was sent.
+            (Some(failure @ TlsFailure::ClientRefused), sent) => Self::Tls { failure, sent },
+            (_, 0) => Self::Unsent,
+            (_, sent) => Self::Lost { sent },
         }
     }
 
     /// Whether the engine may have the request.
     pub const fn delivery(&self) -> Delivery {
         match self {
-            Self::Refused | Self::Connect(_) | Self::Unsent => Delivery::Nothing,
-            Self::Lost { .. } | Self::FirstByte(_) | Self::NotHttp => Delivery::Perhaps,
+            Self::Refused | Self::Connect(_) | Self::Unsent | Self::Tls { sent: 0, .. } => {
+                Delivery::Nothing
+            }
+            Self::Tls { .. } | Self::Lost { .. } | Self::FirstByte(_) | Self::NotHttp => {
+                Delivery::Perhaps
+            }
         }
     }
 }

@@ -98,7 +98,7 @@ impl Target {
         let served = u32::try_from(model.served_ids().count()).unwrap_or(u32::MAX);
         Ok(Self {
             name: backend.name.as_str().into(),
-            endpoint: Endpoint::new(&backend.url, backend.api_key.as_ref())?,
+            endpoint: Endpoint::of(backend)?,
             tier: backend.tier,
             serves: (0..served).map(ServedId).collect(),
             first_slot,

@@ -66,7 +66,7 @@ pub(super) async fn see(asked: &Asked) -> (Seen, Vec<Compared>) {
         tier: backend.tier.name(),
         ..Seen::default()
     };
-    let endpoint = match Endpoint::new(&backend.url, backend.api_key.as_ref()) {
+    let endpoint = match Endpoint::of(backend) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             seen.errors.push(error.to_string());

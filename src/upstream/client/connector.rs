@@ -17,11 +17,14 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
+use http::uri::Scheme;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
+
+use super::tls::{Profiles, Wire};
 
 /// Idle time after which TCP asks whether the other side still lives: a host
 /// that vanished without a packet is found by this alone.
@@ -60,11 +63,13 @@ struct Counts {
     answered: AtomicU64,
 }
 
-/// A connector as the pool wants it: bounded in time, its streams metered.
+/// A connector as the pool wants it: bounded in time, secured where the scheme
+/// stands for a TLS profile, its streams metered.
 #[derive(Clone, Debug)]
 pub(super) struct Dial<C> {
     pub(super) connector: C,
     pub(super) limit: Duration,
+    pub(super) profiles: Profiles,
 }
 
 /// A stream that counts.
@@ -148,24 +153,50 @@ impl Meter {
 // === impl Dial ===
 
 impl<C: Connector> tower::Service<Uri> for Dial<C> {
-    type Response = TokioIo<Metered<C::Io>>;
+    type Response = TokioIo<Metered<Wire<C::Io>>>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Metered<C::Io>>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = self.connector.connect(to);
-        let limit = self.limit;
+        let dial = self.clone();
         Box::pin(async move {
-            match tokio::time::timeout(limit, connecting).await {
+            match tokio::time::timeout(dial.limit, dial.open(to)).await {
                 Ok(connected) => connected.map(|io| TokioIo::new(Metered::new(io))),
                 Err(_) => Err(io::ErrorKind::TimedOut.into()),
             }
         })
     }
+}
+
+impl<C: Connector> Dial<C> {
+    async fn open(&self, to: Uri) -> io::Result<Wire<C::Io>> {
+        let Some(scheme) = to.scheme().filter(|scheme| **scheme != Scheme::HTTP) else {
+            return self.connector.connect(to).await.map(Wire::Plain);
+        };
+        // Gone with its endpoint, by a reload: nobody waits for the connection.
+        let profile = self
+            .profiles
+            .find(scheme)
+            .ok_or(io::ErrorKind::NotConnected)?;
+        let io = self.connector.connect(clear(&to)).await?;
+        profile.secure(io).await
+    }
+}
+
+/// The address of a secured endpoint as a connector takes it.
+fn clear(to: &Uri) -> Uri {
+    let host = to.host().unwrap_or_default();
+    let port = to.port_u16().unwrap_or(443);
+    Uri::builder()
+        .scheme(Scheme::HTTP)
+        .authority(format!("{host}:{port}"))
+        .path_and_query("/")
+        .build()
+        .expect("the host of a URI and a port make one")
 }
 
 // === impl Metered ===

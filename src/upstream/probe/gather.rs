@@ -63,7 +63,9 @@ impl<C: Connector> Asker<'_, C> {
         let started = Instant::now();
         let metrics = self.get("/metrics", prometheus::MAX_BYTES).await;
         let scrape = match (failure(&metrics), metrics) {
-            (Some(refused @ (Failure::Refused | Failure::Unauthorized)), _) => return Err(refused),
+            (Some(refused @ (Failure::Refused | Failure::Unauthorized | Failure::Tls(_))), _) => {
+                return Err(refused);
+            }
             (None, Ok(answer)) => Some(scrape::read(&answer.body)),
             _ => None,
         };
@@ -105,6 +107,9 @@ fn failure(answer: &Result<Answer, FetchError>) -> Option<Failure> {
     let answer = match answer {
         Ok(answer) => answer,
         Err(FetchError::Send(SendError::Refused)) => return Some(Failure::Refused),
+        Err(FetchError::Send(SendError::Tls { failure, .. })) => {
+            return Some(Failure::Tls(*failure));
+        }
         Err(FetchError::Send(SendError::NotHttp)) => return Some(Failure::NotAnEngine),
         Err(_) => return Some(Failure::Unresponsive),
     };

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::core::backend::Health;
 use crate::core::time::Time;
+use crate::upstream::client::TlsFailure;
 use crate::upstream::scrape::{Scrape, Wakefulness};
 
 use super::progress::Progress;
@@ -60,6 +61,8 @@ pub enum Failure {
     EngineDead,
     /// The backend's key is wrong or missing.
     Unauthorized,
+    /// No secure connection.
+    Tls(TlsFailure),
     /// The engine is changing its number of ranks; transient.
     Scaling,
     /// A server that is no engine, or not yet.
@@ -311,7 +314,7 @@ impl Machine {
         self.failures = self.failures.saturating_add(1);
         let at_once = matches!(
             failure,
-            Failure::Refused | Failure::EngineDead | Failure::Unauthorized
+            Failure::Refused | Failure::EngineDead | Failure::Unauthorized | Failure::Tls(_)
         );
         if at_once || self.failures >= self.thresholds.down_after {
             // An engine once known to be gone stays so until it answers.
@@ -382,6 +385,7 @@ impl Failure {
             Self::Unresponsive => "unresponsive",
             Self::EngineDead => "engine_dead",
             Self::Unauthorized => "unauthorized",
+            Self::Tls(failure) => failure.name(),
             Self::Scaling => "scaling",
             Self::NotAnEngine => "not_an_engine",
         }
