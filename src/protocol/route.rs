@@ -141,6 +141,10 @@ const fn same(path: &'static str, route: Route) -> Listed {
 /// [`RouteError::NotFound`] for a path off the list,
 /// [`RouteError::MethodNotAllowed`] for a listed path with another method.
 pub fn route(method: &Method, path: &str) -> Result<Matched, RouteError> {
+    // These ask something of the gateway itself, not of a path.
+    if matches!(*method, Method::CONNECT | Method::TRACE) || path == "*" {
+        return Err(RouteError::MethodNotAllowed { allow: "GET, POST" });
+    }
     let found = LISTED.iter().find(|listed| listed.sent == path);
     let Listed { route, path, .. } = found.ok_or(RouteError::NotFound)?;
     if method.as_str() != route.allow() {
