@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -20,13 +19,18 @@ use crate::config::Secret;
 use crate::layers::pool::Pool;
 use crate::telemetry::{BackendView, PoolView};
 
-use super::connection::{ConnectionLimits, serve_connection};
+use super::arriving::Arriving;
+use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::drain::{Drain, Phase, Watcher};
 use super::gateway::Gateway;
 use super::listen::listen;
+use super::places::{Places, Room};
 use super::state;
 
 type Answer = Response<Full<Bytes>>;
+
+/// Connections of operators at one time.
+const MOST_CONNECTIONS: usize = 512;
 
 /// The media type of Prometheus' text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -49,18 +53,28 @@ impl Admin {
     pub(super) async fn listen(self, listener: TcpListener) {
         let (_never, forever) = Drain::new();
         let connections = forever.clone();
-        listen(listener, forever, move |stream, _| {
+        // Apart from those of clients, so that operators get in whatever happens.
+        let places = Places::new(|| Room {
+            total: MOST_CONNECTIONS,
+            strangers: MOST_CONNECTIONS,
+        });
+        listen(listener, forever, places, move |stream, _, place| {
             let admin = self.clone();
             let server = &admin.gateway.snapshot().config.server;
             let limits = ConnectionLimits {
                 header_timeout: server.header_timeout,
                 max_header_bytes: server.max_header_bytes,
             };
-            let service = service_fn(move |request: Request<Incoming>| {
+            let service = service_fn(move |request: Request<Arriving>| {
                 let answer = admin.answer(&request);
                 async move { Ok::<_, Infallible>(answer) }
             });
-            serve_connection(stream, service, limits, connections.clone())
+            let terms = Terms {
+                limits,
+                watcher: connections.clone(),
+                place,
+            };
+            serve_connection(stream, service, terms)
         })
         .await;
     }
@@ -144,6 +158,7 @@ impl Admin {
             });
         }
         metrics.show_bodies(self.gateway.body_bytes());
+        metrics.show_crowd(&self.gateway.crowd());
         reply(StatusCode::OK, PROMETHEUS, metrics.render())
     }
 }

@@ -19,23 +19,40 @@ use hyper::rt::Executor;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::layers::rescue::slow_headers_answer;
 
 use super::ahead;
+use super::arriving::{Arriving, Asking, Unread};
+use super::conduct::Conduct;
 use super::drain::Watcher;
+use super::places::{Place, Reports};
 use super::sniff::{Rewound, Version, sniff};
-use super::taking::{STREAM, Taking};
+use super::strict::Strict;
+use super::taking::{Given, STREAM, Taking};
 
 /// Headers of one request; vLLM's own server takes as many.
 const MAX_HEADERS: usize = 256;
 /// Requests at one time on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 1024;
+/// The smallest buffer the connection code works with.
+const LEAST_BUFFER: usize = 8192;
 /// An HTTP/2 client that answers no ping for this long is gone.
 const H2_PING: Duration = Duration::from_secs(20);
+
+/// Bytes of answers held for one HTTP/2 stream that its client does not read.
+const SEND_BUFFER: usize = 64 * 1024;
+/// Bytes of request bodies that may come unread: of a stream, of a connection.
+const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
+/// How long and how much a client may go on sending what nobody reads, so that
+/// it gets to see why; closing at once would reset the connection.
+const LINGER: (Duration, usize) = (Duration::from_secs(2), 4 << 20);
+
+/// How long a client of HTTP/2 without a stream has to take its leave.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Limits of a client connection.
 #[derive(Clone, Copy, Debug)]
@@ -47,18 +64,34 @@ pub struct ConnectionLimits {
     pub max_header_bytes: usize,
 }
 
-/// Serves one connection until its client leaves or the drain ends it.
+/// What a connection is served under.
+#[derive(Debug)]
+pub struct Terms {
+    /// Its limits.
+    pub limits: ConnectionLimits,
+    /// What ends it when the process ends.
+    pub watcher: Watcher,
+    /// Its place, until another needs it more.
+    pub place: Place,
+}
+
+/// What the requests of a connection share.
+#[derive(Clone)]
+struct Visit<S> {
+    service: S,
+    reports: Reports,
+    unread: Unread,
+}
+
+/// Serves one connection until its client leaves, it must make room, or the
+/// drain ends it.
 ///
 /// `service` is called without `poll_ready`: it must always be ready. Dropping
 /// the future drops every request of the connection.
-pub async fn serve_connection<I, S, B>(
-    io: I,
-    service: S,
-    limits: ConnectionLimits,
-    watcher: Watcher,
-) where
+pub async fn serve_connection<I, S, B>(io: I, service: S, terms: Terms)
+where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+    S: Service<Request<Arriving>, Response = Response<B>, Error = Infallible>
         + Clone
         + Send
         + 'static,
@@ -66,33 +99,77 @@ pub async fn serve_connection<I, S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let sniffed = tokio::select! {
-        sniffed = tokio::time::timeout(limits.header_timeout, sniff(io)) => sniffed,
-        // Nothing was asked on it yet: there is nothing to finish.
-        () = watcher.clone().draining() => return,
+    let Terms {
+        limits,
+        watcher,
+        mut place,
+    } = terms;
+    let visit = Visit {
+        service,
+        reports: place.reports(),
+        unread: Unread::default(),
     };
-    let Ok(Ok((version, io))) = sniffed else {
-        return;
+    let serving = async {
+        let sniffed = tokio::select! {
+            sniffed = tokio::time::timeout(limits.header_timeout, sniff(io)) => sniffed,
+            // Nothing was asked on it yet: there is nothing to finish.
+            () = watcher.clone().draining() => return,
+        };
+        let Ok(Ok((version, io))) = sniffed else {
+            return;
+        };
+        match version {
+            Version::Http1 => serve_http1(io, visit, limits, watcher).await,
+            Version::Http2 => serve_http2(io, visit, limits, watcher).await,
+        }
     };
-    match version {
-        Version::Http1 => serve_http1(io, service, limits, watcher).await,
-        Version::Http2 => serve_http2(io, service, limits, watcher).await,
+    tokio::select! {
+        () = serving => {}
+        () = place.crowded_out() => tracing::debug!("a silent connection makes room"),
+    }
+}
+
+// === impl Visit ===
+
+impl<S> Visit<S> {
+    /// Asks the service; the answer's body reports to what `taking` gives.
+    fn ask<B, T>(
+        &self,
+        request: Request<Incoming>,
+        taking: T,
+    ) -> impl Future<Output = Result<Response<Given<B>>, Infallible>> + use<S, B, T>
+    where
+        S: Service<Request<Arriving>, Response = Response<B>, Error = Infallible> + Clone,
+        T: FnOnce() -> Taking,
+    {
+        let asking = Asking::new(self.reports.asked(), &self.unread);
+        let answering = self
+            .service
+            .clone()
+            .call(request.map(|body| asking.body(body)));
+        async move {
+            let answer = answering.await?;
+            if answer.status().is_success() {
+                asking.went_well();
+            }
+            Ok(answer.map(|body| taking().watch(body, asking)))
+        }
     }
 }
 
 async fn serve_http1<I, S, B>(
     io: Rewound<I>,
-    service: S,
+    visit: Visit<S>,
     limits: ConnectionLimits,
     watcher: Watcher,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + 'static,
+    S: Service<Request<Arriving>, Response = Response<B>, Error = Infallible> + Clone + 'static,
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
     let taking = Taking::default();
-    let given = taking.clone();
+    let (given, unread) = (taking.clone(), visit.unread.clone());
     let (io, left) = ahead::split(io);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -100,15 +177,13 @@ async fn serve_http1<I, S, B>(
         .half_close(false)
         .max_headers(MAX_HEADERS)
         .max_header_size(limits.max_header_bytes)
+        // What a head may take while it comes; without this, 400 KB each.
+        .max_buf_size(limits.max_header_bytes.max(LEAST_BUFFER))
         .serve_connection(
-            TokioIo::new(io),
+            TokioIo::new(Strict::new(io)),
             service_fn(move |request| {
-                let (answering, taking) = (service.clone().call(request), given.clone());
-                async move {
-                    answering
-                        .await
-                        .map(|answer| answer.map(|body| taking.watch(body)))
-                }
+                let taking = given.clone();
+                visit.ask(request, || taking)
             }),
         );
     let serving = async {
@@ -127,13 +202,38 @@ async fn serve_http1<I, S, B>(
         () = left => return,
         () = taking.given_up() => return,
     };
-    let Err(error) = ended else { return };
-    tracing::debug!(%error, "client connection ended");
-    if error.is_timeout() {
-        let parts = connection.into_parts();
-        if !parts.read_buf.is_empty() {
-            answer_slow_headers(parts.io.into_inner()).await;
+    let parts = connection.into_parts();
+    let io = parts.io.into_inner().into_inner();
+    match ended {
+        Ok(()) if !unread.is_so() => {}
+        Ok(()) => linger(io).await,
+        Err(error) => {
+            tracing::debug!(%error, "client connection ended");
+            if !error.is_timeout() {
+                linger(io).await;
+            } else if !parts.read_buf.is_empty() {
+                answer_slow_headers(io).await;
+            }
         }
+    }
+}
+
+/// Says that nothing more comes, and takes what the client still sends.
+async fn linger<I: AsyncRead + AsyncWrite + Unpin>(mut io: I) {
+    let (time, mut left) = LINGER;
+    let rest = async {
+        io.shutdown().await?;
+        let mut scratch = [0; 4096];
+        while left > 0 {
+            match io.read(&mut scratch).await? {
+                0 => break,
+                read => left = left.saturating_sub(read),
+            }
+        }
+        Ok::<_, std::io::Error>(())
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(time, rest).await {
+        tracing::debug!(%error, "a client left without a word");
     }
 }
 
@@ -150,12 +250,12 @@ async fn answer_slow_headers<I: AsyncWrite + Unpin>(mut io: I) {
 
 async fn serve_http2<I, S, B>(
     io: Rewound<I>,
-    service: S,
+    visit: Visit<S>,
     limits: ConnectionLimits,
     watcher: Watcher,
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>
+    S: Service<Request<Arriving>, Response = Response<B>, Error = Infallible>
         + Clone
         + Send
         + 'static,
@@ -163,37 +263,69 @@ async fn serve_http2<I, S, B>(
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn StdError + Send + Sync>>,
 {
-    let tasks = OwnedTasks::default();
+    let (tasks, conduct) = (OwnedTasks::default(), Conduct::default());
+    let (judged, reports) = (conduct.clone(), visit.reports.clone());
+    let (stream_window, connection_window) = WINDOWS;
     let mut connection = http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
         .keep_alive_interval(H2_PING)
         .keep_alive_timeout(H2_PING)
         .serve_connection(
             TokioIo::new(io),
             service_fn(move |request| {
-                let answering = service.clone().call(request);
+                let fate = judged.begin();
+                let taking = || STREAM.try_with(Taking::clone).unwrap_or_default();
+                let answering = visit.ask(request, taking);
                 async move {
-                    let taking = STREAM.try_with(Taking::clone).unwrap_or_default();
-                    answering
-                        .await
-                        .map(|answer| answer.map(|body| taking.watch(body)))
+                    let answer = answering.await;
+                    fate.answered();
+                    answer
                 }
             }),
         );
-    let mut stop = std::pin::pin!(watcher.draining());
+    let ending = async {
+        tokio::select! {
+            () = watcher.draining() => {}
+            () = conduct.worn_out() => tracing::debug!("a client resets too many streams"),
+            () = idle(&reports, &tasks, limits.header_timeout) => {}
+        }
+    };
+    let mut ending = std::pin::pin!(ending);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = &mut stop => {
+        () = &mut ending => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
-            (&mut connection).await
+            // A client that says nothing to that is not waited for.
+            let alone = async {
+                tokio::time::sleep(FAREWELL).await;
+                idle(&reports, &tasks, FAREWELL).await;
+            };
+            tokio::select! {
+                ended = &mut connection => ended,
+                () = alone => Ok(()),
+            }
         }
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "client connection ended");
     }
     tasks.abort();
+}
+
+/// Ends once nothing was asked for `limit` and no stream is open.
+async fn idle(reports: &Reports, tasks: &OwnedTasks, limit: Duration) {
+    loop {
+        reports.silent_for(limit).await;
+        if tasks.are_over() {
+            return;
+        }
+        tokio::time::sleep(limit).await;
+    }
 }
 
 /// The stream tasks of one HTTP/2 connection; none outlives it.
@@ -203,6 +335,13 @@ struct OwnedTasks(Arc<Mutex<JoinSet<()>>>);
 impl OwnedTasks {
     fn abort(&self) {
         self.lock().abort_all();
+    }
+
+    /// Whether none is left.
+    fn are_over(&self) -> bool {
+        let mut tasks = self.lock();
+        while tasks.try_join_next().is_some() {}
+        tasks.is_empty()
     }
 
     /// Held for one spawn or reap at a time, never across a poll of a task.

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -30,21 +29,23 @@ use crate::layers::snapshot::{Current, Snapshot};
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
 use crate::layers::{Parts, StackBody, stack};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Crowd, Telemetry};
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector, Timing};
 
-use super::connection::{ConnectionLimits, serve_connection};
+use super::arriving::Arriving;
+use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::drain::Watcher;
 use super::error::Error;
 use super::loading::Shared;
+use super::places::{Place, Places, Room};
 use super::pools::Works;
 
 /// How often histogram samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// The request path, ready to be called.
-type Path = BoxCloneSyncService<Request<Incoming>, Response<StackBody>, Infallible>;
+type Path = BoxCloneSyncService<Request<Arriving>, Response<StackBody>, Infallible>;
 
 /// A gateway without sockets.
 pub struct Gateway {
@@ -54,10 +55,19 @@ pub struct Gateway {
     door: Door,
     clock: Clock,
     path: Path,
+    places: Places,
     /// Counts how often counters were to be loaded anew.
     reload: watch::Sender<u64>,
     /// Held only to end with the gateway.
     _tasks: Mutex<JoinSet<()>>,
+}
+
+/// A client that has its place.
+pub(super) struct Visitor {
+    /// Who it is.
+    pub(super) peer: Peer,
+    /// Its connection's place.
+    pub(super) place: Place,
 }
 
 /// The time limits of connections to engines.
@@ -117,6 +127,7 @@ impl Gateway {
         };
         let parts = parts(client, tenant, Arc::clone(&telemetry));
         Ok(Self {
+            places: places(&current),
             telemetry,
             current,
             budget,
@@ -128,8 +139,9 @@ impl Gateway {
         })
     }
 
-    /// Serves one connection of a client at `peer`, until it ends or `watcher`
-    /// ends it. Dropping the future drops its requests.
+    /// Serves one connection of a client at `peer`, until it ends, it must make
+    /// room, or `watcher` ends it; one that finds no place is closed at once.
+    /// Dropping the future drops its requests.
     pub fn serve<I>(
         self: Arc<Self>,
         io: I,
@@ -139,15 +151,48 @@ impl Gateway {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let place = self.places.enter(peer.address);
+        async move {
+            if let Some(place) = place {
+                self.receive(io, Visitor { peer, place }, watcher).await;
+            }
+        }
+    }
+
+    /// Serves one connection that has its place.
+    pub(super) fn receive<I>(
+        self: Arc<Self>,
+        io: I,
+        visitor: Visitor,
+        watcher: Watcher,
+    ) -> impl Future<Output = ()> + Send + 'static
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Visitor { peer, place } = visitor;
         let service = self
             .path
             .clone()
-            .map_request(move |mut request: Request<Incoming>| {
+            .map_request(move |mut request: Request<Arriving>| {
                 request.extensions_mut().insert(peer.clone());
                 request
             });
-        let limits = connection_limits(&self.snapshot().config.server);
-        serve_connection(io, service, limits, watcher)
+        let terms = Terms {
+            limits: connection_limits(&self.snapshot().config.server),
+            watcher,
+            place,
+        };
+        serve_connection(io, service, terms)
+    }
+
+    /// The places of its clients' connections.
+    pub(super) const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Its clients' connections, as there are now.
+    pub fn crowd(&self) -> Crowd {
+        self.places.crowd()
     }
 
     /// The configuration in force and what was made of it.
@@ -240,4 +285,30 @@ fn connection_limits(server: &Server) -> ConnectionLimits {
         // is where reading stops.
         max_header_bytes: server.max_header_bytes.saturating_mul(2),
     }
+}
+
+/// As many connections as the configuration in force wants and this process can
+/// have.
+fn places(current: &Current) -> Places {
+    let wished = |current: &Current| {
+        let server = &current.load().config.server;
+        Room {
+            total: server.max_connections,
+            strangers: server.max_silent_per_address,
+        }
+    };
+    // Raised before anything starts, so it does not change.
+    let files = rlimit::Resource::NOFILE.get();
+    let files = files.map_or(u64::MAX, |(soft, _)| soft);
+    let first = wished(current);
+    let most = first.within(files).total;
+    if most < first.total {
+        tracing::warn!(
+            most,
+            wished = first.total,
+            "fewer connections than configured: files are limited (ulimit -n)"
+        );
+    }
+    let current = current.clone();
+    Places::new(move || wished(&current).within(files))
 }

@@ -4,6 +4,7 @@
 //! connection's task never outlives the listener's future.
 
 use std::future::Future;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -11,18 +12,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use super::drain::Watcher;
+use super::places::{Place, Places};
 
 /// Pause after a failed accept: what failed (no file descriptors, no memory)
-/// does not pass at once, and the loop must not spin until it does.
+/// passes once connections end, and the loop must not spin until they have.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves every connection of `listener` with `serve`.
+/// Serves every connection of `listener` that gets one of `places` with `serve`.
+/// Without a place it is closed at once.
 ///
 /// Stops accepting when draining begins, returns when the last connection has
 /// ended, or at once when what is left is cut.
-pub(super) async fn listen<S, F>(listener: TcpListener, watcher: Watcher, serve: S)
+pub(super) async fn listen<S, F>(listener: TcpListener, watcher: Watcher, places: Places, serve: S)
 where
-    S: Fn(TcpStream, SocketAddr) -> F,
+    S: Fn(TcpStream, SocketAddr, Place) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let mut connections = JoinSet::new();
@@ -31,14 +34,19 @@ where
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
+                    let Some(place) = places.enter(peer.ip()) else {
+                        continue;
+                    };
                     // Events are small and each one matters now.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%error, "no TCP_NODELAY");
                     }
-                    connections.spawn(serve(stream, peer));
+                    connections.spawn(serve(stream, peer, place));
                 }
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    let made_room = places.make_room();
+                    tracing::warn!(%error, made_room, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

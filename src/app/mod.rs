@@ -7,8 +7,10 @@
 
 mod admin;
 mod ahead;
+mod arriving;
 mod checkup;
 mod compare;
+mod conduct;
 mod connection;
 mod counters;
 mod drain;
@@ -16,19 +18,23 @@ mod error;
 mod gateway;
 mod listen;
 mod loading;
+mod places;
 mod pools;
 mod probes;
 mod process;
 mod running;
 mod sniff;
 mod state;
+mod strict;
 mod taking;
 
-pub use connection::{ConnectionLimits, serve_connection};
+pub use arriving::Arriving;
+pub use connection::{ConnectionLimits, Terms, serve_connection};
 pub use counters::{CounterError, load_counter};
 pub use drain::{Drain, Phase, Watcher};
 pub use error::Error;
 pub use gateway::{Gateway, timing};
+pub use places::Place;
 pub use process::serve;
 pub use running::{Running, start};
 

@@ -18,7 +18,7 @@ use crate::upstream::client::{Client, Tcp};
 use super::admin::Admin;
 use super::drain::{Drain, Phase, Watcher};
 use super::error::Error;
-use super::gateway::{Gateway, timing};
+use super::gateway::{Gateway, Visitor, timing};
 use super::listen::listen;
 
 /// How often [`Running::ready`] looks.
@@ -65,9 +65,13 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     clients.spawn({
         let (gateway, watcher) = (Arc::clone(&gateway), watcher.clone());
         async move {
-            let connections = watcher.clone();
-            listen(listener, watcher, move |stream, peer| {
-                Arc::clone(&gateway).serve(stream, peer.ip().into(), connections.clone())
+            let (connections, places) = (watcher.clone(), gateway.places().clone());
+            listen(listener, watcher, places, move |stream, peer, place| {
+                let visitor = Visitor {
+                    peer: peer.ip().into(),
+                    place,
+                };
+                Arc::clone(&gateway).receive(stream, visitor, connections.clone())
             })
             .await;
         }

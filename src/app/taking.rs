@@ -15,6 +15,8 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::time::Instant;
 
+use super::arriving::Asking;
+
 /// How long a client may take nothing while a part of its answer waits. That is
 /// reached only once every buffer on the way is full.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
@@ -34,6 +36,8 @@ pin_project! {
         #[pin]
         body: B,
         taking: Taking,
+        // Held until the answer is over.
+        asking: Asking,
     }
 
     impl<B> PinnedDrop for Given<B> {
@@ -46,10 +50,14 @@ pin_project! {
 // === impl Taking ===
 
 impl Taking {
-    /// `body`, reporting here.
-    pub(super) fn watch<B>(&self, body: B) -> Given<B> {
+    /// `body`, reporting here; the answer to `asking`.
+    pub(super) fn watch<B>(&self, body: B, asking: Asking) -> Given<B> {
         let taking = self.clone();
-        Given { body, taking }
+        Given {
+            body,
+            taking,
+            asking,
+        }
     }
 
     /// Ends when the client has taken nothing for [`PATIENCE`].

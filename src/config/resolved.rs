@@ -61,6 +61,11 @@ pub struct Server {
     pub max_body_bytes: u64,
     /// Bodies held at one time over all requests, in bytes; at least `max_body_bytes`.
     pub body_budget_bytes: u64,
+    /// Connections of clients at one time.
+    pub max_connections: usize,
+    /// Of those from one address, how many may ask for nothing for longer than
+    /// a second before their first good answer.
+    pub max_silent_per_address: usize,
     /// Largest header block, in bytes.
     pub max_header_bytes: usize,
     /// From the first byte (or the last answer) to the end of the headers.

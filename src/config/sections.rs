@@ -40,6 +40,8 @@ const DAY: u64 = 86_400;
 pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Server {
     let default = Server::default();
     let header_bytes = section.small("max_header_bytes", 8192..=1_048_576);
+    let connections = section.small("max_connections", 16..=1_000_000);
+    let silent = section.small("max_silent_per_address", 1..=1_000_000);
     let server = Server {
         listen: section.address("listen", default.listen),
         max_body_bytes: section
@@ -48,6 +50,8 @@ pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Ser
         body_budget_bytes: section
             .number("body_budget_bytes", KIB..=KIB * GIB)
             .unwrap_or(default.body_budget_bytes),
+        max_connections: connections.map_or(default.max_connections, to_size),
+        max_silent_per_address: silent.map_or(default.max_silent_per_address, to_size),
         max_header_bytes: header_bytes.map_or(default.max_header_bytes, to_size),
         header_timeout: section.time("header_timeout", seconds(1..=300), default.header_timeout),
         body_timeout: section.time("body_timeout", seconds(1..=3600), default.body_timeout),

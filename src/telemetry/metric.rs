@@ -38,6 +38,8 @@ pub enum Metric {
     MetricsAge,
     BackendState,
     BodyBytes,
+    Connections,
+    ConnectionsCut,
     BuildInfo,
 }
 
@@ -86,7 +88,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 35] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -119,6 +121,8 @@ impl Metric {
         Self::MetricsAge,
         Self::BackendState,
         Self::BodyBytes,
+        Self::Connections,
+        Self::ConnectionsCut,
         Self::BuildInfo,
     ];
 
@@ -218,6 +222,16 @@ impl Metric {
             Self::AccessRecordsLost => counter(
                 "tidegate_access_records_lost_total",
                 "Access log records that were not written.",
+                &["reason"],
+            ),
+            Self::Connections => gauge(
+                "tidegate_connections",
+                "Connections of clients: asking, or silent (idle, or their request not yet complete).",
+                &["state"],
+            ),
+            Self::ConnectionsCut => counter(
+                "tidegate_connections_cut_total",
+                "Connections closed for want of places: crowded_out (silent, made room) or turned_away (nobody was silent).",
                 &["reason"],
             ),
             _ => self.level_spec(),

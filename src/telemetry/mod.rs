@@ -22,7 +22,7 @@ pub use access::AccessWriter;
 pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
-pub use pool::{BackendView, PoolView};
+pub use pool::{BackendView, Crowd, PoolView};
 pub use record::{AccessRecord, Class, Finish};
 
 /// Metrics and access log of one gateway.

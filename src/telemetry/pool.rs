@@ -31,6 +31,19 @@ pub struct PoolView<'a> {
     pub now: Time,
 }
 
+/// The connections of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// Connections now.
+    pub open: u64,
+    /// Those of them that ask for nothing, or have not yet said for what.
+    pub silent: u64,
+    /// Ended to make room, since the start.
+    pub crowded_out: u64,
+    /// Closed at once, since every place was taken by one that asks.
+    pub turned_away: u64,
+}
+
 /// What is known of a backend outside of the books.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendView<'a> {
@@ -102,6 +115,23 @@ impl Metrics {
     pub fn show_bodies(&self, bytes: u64) {
         let bytes = Tokens::new(bytes).as_f64();
         self.set(Metric::BodyBytes, &[], bytes);
+    }
+
+    /// Sets what there is to say of clients' connections.
+    pub fn show_crowd(&self, crowd: &Crowd) {
+        let asking = crowd.open.saturating_sub(crowd.silent);
+        for (state, count) in [("asking", asking), ("silent", crowd.silent)] {
+            let count = Tokens::new(count).as_f64();
+            self.set(Metric::Connections, &[state], count);
+        }
+        let ends = [
+            ("crowded_out", crowd.crowded_out),
+            ("turned_away", crowd.turned_away),
+        ];
+        for (reason, total) in ends {
+            self.counter(Metric::ConnectionsCut, &[reason])
+                .absolute(total);
+        }
     }
 
     fn show_totals(&self, model: &str, totals: &Totals) {
