@@ -24,7 +24,7 @@ use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress,
 use tidegate::core::ledger::LeaseId;
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
-use tidegate::core::queue::QueuePolicy;
+use tidegate::core::queue::{QueuePolicy, Unserved};
 use tidegate::core::time::Time;
 use tidegate::core::units::{BlockSize, Blocks, Tokens};
 
@@ -142,6 +142,7 @@ fn pool(reservation: Reservation, backends: u32) -> Admission {
             max_requests: 100_000,
             max_tokens: Tokens::new(u64::MAX / 4),
             max_bypass: Duration::from_secs(5),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 0.25,

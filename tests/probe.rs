@@ -9,7 +9,7 @@ use tidegate::config;
 use tidegate::core::admission::{Admission, PoolPolicy};
 use tidegate::core::backend::{CapacitySource, Health};
 use tidegate::core::placement::{LongOnStandard, Reservation, TierPolicy};
-use tidegate::core::queue::QueuePolicy;
+use tidegate::core::queue::{QueuePolicy, Unserved};
 use tidegate::core::units::Tokens;
 use tidegate::gate::{Clock, Gate};
 use tidegate::sim::engine::EngineSpec;
@@ -42,6 +42,7 @@ fn gate() -> Gate {
             max_requests: 10,
             max_tokens: Tokens::new(100_000),
             max_bypass: Duration::from_secs(5),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 0.25,

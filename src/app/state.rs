@@ -139,6 +139,7 @@ fn endpoint_json(endpoint: &Handle) -> Value {
         "address": view.authority,
         "tier": view.tier.name(),
         "state": view.health.name(),
+        "trust": view.trust.name(),
         "problem": view.problem.map(Problem::name),
         "version": view.version,
         "ranks": view.ranks.len(),

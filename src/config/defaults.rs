@@ -16,6 +16,7 @@ use super::resolved::{
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
+use crate::core::queue::Unserved;
 use crate::core::units::Tokens;
 
 const KIB: u64 = 1024;
@@ -103,6 +104,7 @@ impl Default for Queue {
             max_tokens: Tokens::new(4_000_000),
             max_wait: Duration::from_secs(60),
             max_bypass: Duration::from_secs(10),
+            unserved: Unserved::Refuse,
         }
     }
 }

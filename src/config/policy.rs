@@ -30,6 +30,7 @@ impl Config {
                 max_requests: self.queue.max_requests,
                 max_tokens: self.queue.max_tokens,
                 max_bypass: self.queue.max_bypass,
+                unserved: self.queue.unserved,
             },
             tiers: TierPolicy {
                 long_share: admission.long_share,

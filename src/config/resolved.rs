@@ -11,6 +11,7 @@ use http::Uri;
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
+use crate::core::queue::Unserved;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 
 use super::problem::Problem;
@@ -128,6 +129,8 @@ pub struct Queue {
     pub max_wait: Duration,
     /// How long a request that does not fit may be passed by later ones that do.
     pub max_bypass: Duration,
+    /// What becomes of requests while no backend that could serve them is usable.
+    pub unserved: Unserved,
 }
 
 /// How KV is reserved and tiers are used.

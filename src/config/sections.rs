@@ -12,6 +12,7 @@ use super::resolved::{
 use super::secret::Secret;
 use super::surroundings::Surroundings;
 use super::tls;
+use crate::core::queue::Unserved;
 use crate::core::units::Tokens;
 
 const KIB: u64 = 1024;
@@ -24,6 +25,8 @@ const RESERVATIONS: [(&str, ReservationKind); 2] = [
     ("strict", ReservationKind::Strict),
     ("forecast", ReservationKind::Forecast),
 ];
+
+const UNSERVED: [(&str, Unserved); 2] = [("refuse", Unserved::Refuse), ("wait", Unserved::Wait)];
 
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
@@ -129,6 +132,7 @@ pub(super) fn queue(mut section: Section<'_>) -> Queue {
             .unwrap_or(default.max_tokens),
         max_wait: section.time("max_wait", milliseconds(100..=DAY * 1000), default.max_wait),
         max_bypass: section.time("max_bypass", seconds(0..=3600), default.max_bypass),
+        unserved: section.word("when_no_backend", &UNSERVED, default.unserved),
     };
     section.finish();
     queue

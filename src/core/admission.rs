@@ -18,7 +18,7 @@ use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
 use super::placement::{Asked, Fleet, Placement, Prospect, Reservation, TierPolicy};
-use super::queue::{Queue, QueuePolicy, TicketId, Waiter};
+use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::Totals;
@@ -82,6 +82,12 @@ struct Round {
     grown: bool,
     /// Look at every waiter, even those that are plainly too large for now.
     thorough: bool,
+    /// Whether waiters were found that no usable backend could serve.
+    unserved: bool,
+    /// Whether such waiters are refused in this round: only in one that begins
+    /// by itself, since a fact that takes a backend away may be followed by
+    /// another of the same moment that brings it back.
+    judging: bool,
 }
 
 /// A request about to get its lease.
@@ -146,6 +152,9 @@ impl Admission {
             Prospect::TooLong { limit } => {
                 return Decision::Reject(refuse::too_long(demand, limit));
             }
+            Prospect::Unknown if self.policy.queue.unserved == Unserved::Wait => {
+                (Tier::Standard, demand.output)
+            }
             Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(self.no_backend(now)),
         };
         let tokens = self.tokens_of(demand, output);
@@ -155,7 +164,8 @@ impl Admission {
                 limit,
             });
         }
-        if !fleet.is_served(asked, home, output) {
+        let refused = self.policy.queue.unserved == Unserved::Refuse;
+        if refused && !fleet.is_served(asked, home, output) {
             return Decision::Reject(self.no_backend(now));
         }
         // Those who wait and have not been looked at yet come first.
@@ -281,6 +291,7 @@ impl Admission {
         );
         self.flows.forget_if_gone(entry.tenant);
         self.drain.on_release(now, prompt + generated);
+        self.on_given_back(id, lease);
         self.close_retired(id);
         self.start_round(now, out);
     }
@@ -288,8 +299,8 @@ impl Admission {
     /// The next instant at which [`handle_timeout`](Self::handle_timeout) has
     /// something to do; `None` while nothing waits.
     pub fn poll_timeout(&self, now: Time) -> Option<Time> {
-        if self.round.unfinished {
-            return Some(now);
+        if self.round.unfinished || self.round.unserved {
+            return Some(now).filter(|_| !self.queue.is_empty());
         }
         let growth = self
             .round
@@ -312,26 +323,37 @@ impl Admission {
     pub fn handle_timeout(&mut self, now: Time, out: &mut Vec<Effect>) {
         let mut dropped = false;
         while let Some(ticket) = self.queue.expired(now) {
-            let waiter = self
-                .drop_waiter(now, ticket)
-                .expect("an expired ticket is in the queue");
-            self.totals.expired += 1;
-            self.flows.forget_if_gone(waiter.demand.tenant);
-            let retry_after = self
-                .drain
-                .retry_after(now, self.queue.tokens() + waiter.tokens);
-            let reject = Reject::QueueTimeout {
-                waited: now - waiter.since,
-                retry_after,
-            };
-            out.push(Effect::Refuse { ticket, reject });
+            self.expire(now, ticket, out);
             dropped = true;
         }
-        if dropped || !self.round.unfinished {
+        if std::mem::take(&mut self.round.unserved) {
+            self.judge(now, out);
+        } else if dropped || !self.round.unfinished {
             self.start_round(now, out);
         } else {
             self.drain_queue(now, out);
         }
+    }
+
+    /// A waiter's deadline has come: it waited for room, or for a backend.
+    fn expire(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
+        let is_served = self.is_served(now, ticket);
+        let waiter = self
+            .drop_waiter(now, ticket)
+            .expect("an expired ticket is in the queue");
+        self.flows.forget_if_gone(waiter.demand.tenant);
+        let reject = if is_served {
+            self.totals.expired += 1;
+            let left = self.queue.tokens() + waiter.tokens;
+            Reject::QueueTimeout {
+                waited: now - waiter.since,
+                retry_after: self.drain.retry_after(now, left),
+            }
+        } else {
+            self.totals.refused += 1;
+            self.no_backend(now)
+        };
+        out.push(Effect::Refuse { ticket, reject });
     }
 
     /// Whether every balance of the books equals the sum of its leases.
@@ -410,6 +432,9 @@ impl Admission {
             admitted: now,
         };
         let lease = self.ledger.take(place.backend, entry);
+        if demand.work != Work::Aside {
+            self.on_taken(place.backend, lease);
+        }
         let (held, blocks) = (
             self.ledger.account(place.backend).held(),
             self.capacity_of(place.backend).blocks,

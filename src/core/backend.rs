@@ -101,6 +101,20 @@ pub enum Health {
     Down,
 }
 
+/// How much is sent to a backend, by how requests have gone there.
+///
+/// It never leaves a request without a backend: where none in whole trust could
+/// serve it, every backend that admits is used alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// Whatever fits.
+    Whole,
+    /// One request at a time, until it is known how that went.
+    Trial,
+    /// Nothing.
+    Withheld,
+}
+
 /// What one scrape of the engine's metrics said.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
@@ -235,6 +249,19 @@ impl Health {
             Self::Draining => "draining",
             Self::Sleeping => "sleeping",
             Self::Down => "down",
+        }
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// The name in logs and `/state`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Trial => "trial",
+            Self::Withheld => "withheld",
         }
     }
 }

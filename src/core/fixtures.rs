@@ -10,7 +10,7 @@ use super::backend::{
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
 use super::placement::{LongOnStandard, Reservation, TierPolicy};
 use super::prefix::PrefixChain;
-use super::queue::QueuePolicy;
+use super::queue::{QueuePolicy, Unserved};
 use super::time::Time;
 use super::units::{BlockSize, Blocks, Tokens};
 
@@ -54,6 +54,7 @@ pub(crate) fn policy(reservation: Reservation) -> PoolPolicy {
             max_requests: 1000,
             max_tokens: Tokens::new(10_000_000),
             max_bypass: Duration::from_secs(5),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 1.0,

@@ -5,7 +5,7 @@
 //! can take it *now* without passing its limit? Live fit decides, never a fixed
 //! length. Nothing is changed here.
 
-use super::backend::{BackendId, Capacity, Health, Tier, TierSet};
+use super::backend::{BackendId, Capacity, Health, Tier, TierSet, Trust};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
 use super::footprint::Shape;
 use super::forecast::{KnownBounds, LengthModel, Runner, stays_within};
@@ -218,33 +218,64 @@ impl Fleet<'_> {
     /// Whether a backend that is up could hold it in a tier that is open to it:
     /// if not, waiting is for a backend to come back, not for memory.
     pub(super) fn is_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
+        self.backends
+            .iter()
+            .any(|backend| self.serves(backend, asked, home, output))
+    }
+
+    /// Whether one of those is in whole trust: if so, what is not takes no more
+    /// than its trial.
+    pub(super) fn is_well_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
         self.backends.iter().any(|backend| {
-            let reachable = match backend.tier {
-                tier if tier == home || asked.demand.work == Work::Aside => true,
-                Tier::Standard => self.tier_is_open(asked, home, Tier::Standard),
-                Tier::Large => home < Tier::Large,
-                Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
-            };
-            reachable
-                && backend.admits()
-                && backend.may_serve(asked.demand)
-                && backend.could_hold(asked.shape, output)
+            backend.trust == Trust::Whole && self.serves(backend, asked, home, output)
         })
     }
 
-    /// The best backend that can take `asked` now, or `None`.
+    fn serves(&self, backend: &Backend, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
+        let reachable = match backend.tier {
+            tier if tier == home || asked.demand.work == Work::Aside => true,
+            Tier::Standard => self.tier_is_open(asked, home, Tier::Standard),
+            Tier::Large => home < Tier::Large,
+            Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
+        };
+        reachable
+            && backend.admits()
+            && backend.may_serve(asked.demand)
+            && backend.could_hold(asked.shape, output)
+    }
+
+    /// The best backend that can take `asked` now, or `None`. Backends short of
+    /// trust take more than that allows only where nothing better is up.
     pub(super) fn place(
         &self,
         asked: Asked<'_>,
         home: Tier,
         output: OutputLimit,
     ) -> Option<Placement> {
+        let trusted = |backend: &Backend| backend.is_trusted_with(asked.demand.work);
+        let place = self.place_where(asked, (home, output), trusted);
+        if place.is_some() || self.backends.iter().all(trusted) {
+            return place;
+        }
+        if self.is_well_served(asked, home, output) {
+            return None;
+        }
+        self.place_where(asked, (home, output), |_| true)
+    }
+
+    fn place_where(
+        &self,
+        asked: Asked<'_>,
+        (home, output): (Tier, OutputLimit),
+        may_take: impl Fn(&Backend) -> bool,
+    ) -> Option<Placement> {
         let others = Tier::ALL.into_iter().filter(move |&tier| tier != home);
         let tiers = std::iter::once(home).chain(others);
         let mut open = tiers.filter(|&tier| self.tier_is_open(asked, home, tier));
         open.find_map(|tier| {
-            let in_tier =
-                |backend: &&Backend| backend.tier == tier && self.is_usable(backend, asked);
+            let in_tier = |backend: &&Backend| {
+                backend.tier == tier && may_take(backend) && self.is_usable(backend, asked)
+            };
             let mut backends: Vec<&Backend> = self.backends.iter().filter(in_tier).collect();
             // Emptiest first: a fit is the costly question, so the first answer counts.
             backends.sort_by_cached_key(|backend| self.load_with(backend, asked.shape));
@@ -271,6 +302,7 @@ impl Fleet<'_> {
                 let is_larger_up = |backend: &Backend| {
                     backend.tier == Tier::Large
                         && backend.admits()
+                        && backend.trust == Trust::Whole
                         && backend.may_serve(asked.demand)
                 };
                 home == Tier::Large
@@ -321,7 +353,8 @@ impl Fleet<'_> {
             let used = account.held() + backend.foreign(self.now, self.observed_for) + prompt;
             used.get().saturating_mul(1000) / capacity.blocks.get().max(1)
         });
-        let degraded = backend.health == Health::Degraded;
+        // One on trial is taken for what it may be, or it would never be tried.
+        let degraded = backend.health == Health::Degraded && backend.trust != Trust::Trial;
         (degraded, load, account.sequences(), backend.id.slot)
     }
 

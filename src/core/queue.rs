@@ -28,6 +28,19 @@ pub struct QueuePolicy {
     /// How long others may pass a request that does not fit; after that its
     /// blocks are set aside.
     pub max_bypass: Duration,
+    /// What becomes of requests that no backend could serve now.
+    pub unserved: Unserved,
+}
+
+/// What becomes of requests, new and waiting, that no usable backend could
+/// serve though one is known that might again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// They are refused at once with `no_backend`.
+    Refuse,
+    /// They wait for a backend as they would for room, and are refused with
+    /// `no_backend` at their deadline.
+    Wait,
 }
 
 /// A request that waits.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier};
-use super::demand::{Demand, OffloadRule, OutputLimit};
+use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust};
+use super::demand::{Demand, OffloadRule, OutputLimit, Work};
 use super::footprint::Shape;
+use super::ledger::LeaseId;
 use super::queue::TicketId;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
@@ -20,6 +21,9 @@ pub(super) struct Backend {
     pub(super) serves: Vec<ServedId>,
     pub(super) capacity: Option<Capacity>,
     pub(super) health: Health,
+    pub(super) trust: Trust,
+    /// The one request that a backend on trial has.
+    pub(super) trial: Option<LeaseId>,
     pub(super) observed: Option<Observed>,
     /// Blocks used by traffic that is not ours, by the last scrape.
     pub(super) foreign: Blocks,
@@ -51,6 +55,8 @@ impl Backend {
             serves: facts.serves,
             capacity: facts.capacity.map(Capacity::believable),
             health: facts.health,
+            trust: Trust::Whole,
+            trial: None,
             observed: None,
             foreign: Blocks::ZERO,
             standing: Standing::Active,
@@ -79,6 +85,16 @@ impl Backend {
     /// Whether new work may be sent there now.
     pub(super) fn admits(&self) -> bool {
         self.is_active() && self.health.admits()
+    }
+
+    /// Whether its trust lets one more request go there. What is answered beside
+    /// the engine proves nothing and takes no trial.
+    pub(super) fn is_trusted_with(&self, work: Work) -> bool {
+        match self.trust {
+            Trust::Whole => true,
+            Trust::Trial => self.trial.is_none() || work == Work::Aside,
+            Trust::Withheld => false,
+        }
     }
 
     /// Whether the model, the tenant and the request allow this backend.

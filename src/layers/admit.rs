@@ -1,7 +1,7 @@
 //! Waits for KV: a measured request becomes a leased one, or is refused.
 //!
-//! Decides nothing itself, the gate does; it only waits, and tries again once
-//! where a backend was lost before it took any byte. Admission happens here, in
+//! Decides nothing itself, the gate does; it only waits, and tries again a few
+//! times where a backend was lost before it took any byte. Admission happens here, in
 //! `call`, because the cost is unknown before the request exists. Dropping the
 //! future leaves the queue or gives the lease back.
 
@@ -16,6 +16,12 @@ use crate::gate::{Lease, Submission};
 use super::BoxFuture;
 use super::error::{ForwardError, Refusal};
 use super::steps::{Leased, Letter, Measured};
+
+/// Backends a request is offered to, where each is lost before it takes a byte.
+/// Each failure is told before the next try, which goes elsewhere if it can.
+/// Fewer give up while an engine is there; more make a client wait through a
+/// connect timeout for each.
+const TRIES: u32 = 3;
 
 /// Adds [`Admit`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,20 +103,16 @@ where
     fn call(&mut self, measured: Measured) -> Self::Future {
         let mut inner = self.0.clone();
         Box::pin(async move {
-            let lease = acquire(&measured).await?;
-            let measured = match inner.call(Leased { measured, lease }).await {
-                Ok(answer) => return Ok(answer),
-                Err(Undelivered::Lost(error)) => return Err(error.into()),
-                Err(Undelivered::Untouched(measured)) => *measured,
-            };
-            let lease = acquire(&measured).await?;
-            inner
-                .call(Leased { measured, lease })
-                .await
-                .map_err(|undelivered| match undelivered {
-                    Undelivered::Lost(error) => error.into(),
-                    Undelivered::Untouched(_) => ForwardError::Failed.into(),
-                })
+            let mut measured = measured;
+            for _ in 0..TRIES {
+                let lease = acquire(&measured).await?;
+                measured = match inner.call(Leased { measured, lease }).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(Undelivered::Lost(error)) => return Err(error.into()),
+                    Err(Undelivered::Untouched(measured)) => *measured,
+                };
+            }
+            Err(ForwardError::Failed.into())
         })
     }
 }
@@ -169,13 +171,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_nobody_takes_is_tried_twice_and_no_more() {
+    async fn a_request_nobody_takes_is_tried_three_times_and_no_more() {
         let fixture = Fixture::new();
         let mut admit = AdmitLayer.layer(tower::service_fn(untouched));
         let refused = admit.call(fixture.measured(FILLS).await).await.err();
         let reason = refused.map(|refusal| refusal.reason());
         assert_eq!(reason, Some(Reason::UpstreamFailed));
-        assert_eq!(fixture.state().totals.admitted, 2);
+        assert_eq!(fixture.state().totals.admitted, 3);
         assert!(fixture.state().is_idle());
     }
 }

@@ -14,7 +14,7 @@ use crate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
 };
 use crate::core::placement::{LongOnStandard, Reservation, TierPolicy};
-use crate::core::queue::QueuePolicy;
+use crate::core::queue::{QueuePolicy, Unserved};
 use crate::core::stats::PoolState;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 use crate::gate::{Clock, Gate, Lease, Submission};
@@ -196,6 +196,7 @@ fn gate() -> Gate {
             max_requests: 4,
             max_tokens: Tokens::new(100_000),
             max_bypass: Duration::from_secs(10),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 0.25,

@@ -245,7 +245,10 @@ impl Handle {
     /// never panics: destructors call it.
     pub fn report(&self, outcome: Outcome) {
         self.0.on_event(Event::Passive(outcome));
-        if matches!(outcome, Outcome::Refused | Outcome::Failed) {
+        if matches!(
+            outcome,
+            Outcome::Refused | Outcome::Unreachable | Outcome::Failed
+        ) {
             self.0.look.notify_one();
         }
     }

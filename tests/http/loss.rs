@@ -284,27 +284,62 @@ async fn an_error_the_engine_puts_into_its_stream_passes_untouched_and_counts() 
 }
 
 #[tokio::test]
-async fn an_engines_500_passes_untouched_and_five_of_them_eject_it() {
-    let (stand, fake) = gateway().await;
+async fn an_engines_500_passes_untouched_and_after_five_another_is_used() {
+    let (a, b) = (
+        Fake::start(FakeSpec::default()).await,
+        Fake::start(FakeSpec::default()).await,
+    );
+    let stand = Stand::start(&Setup::tiny(&[a.backend("a"), b.backend("b")])).await;
     for _ in 0..5 {
         let mut client = stand.send(&Ask::tokens(4, "")).await;
-        fake.call()
+        a.call()
             .await
             .answer(500, "application/json", b"{\"error\":1}")
             .await;
         let reply = client.reply().await;
         assert_eq!((reply.status, reply.text()), (500, "{\"error\":1}"));
     }
-    stand
-        .until(|pool| pool["backends"][0]["state"] == "down")
+    let pool = stand
+        .until(|pool| pool["backends"][0]["state"] == "degraded")
         .await;
-    refused(
-        &stand.ask(&Ask::tokens(4, "")).await,
-        503,
-        "no_backend",
-        "no_backend",
+    let a_seen = &pool["endpoints"][0];
+    assert_eq!(
+        (&a_seen["trust"], &a_seen["problem"]),
+        (&"withheld".into(), &"failing".into())
     );
-    assert_eq!(stand.settle().await["failed"], 5);
+    for _ in 0..10 {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        b.call().await.ok("{}").await;
+        assert_eq!(client.reply().await.status, 200);
+    }
+    let totals = stand.settle().await;
+    assert_eq!(
+        (&totals["failed"], &totals["finished"]),
+        (&5.into(), &10.into())
+    );
+    a.check();
+    b.check();
+}
+
+#[tokio::test]
+async fn the_last_engine_of_a_model_is_used_however_many_requests_it_failed() {
+    let (stand, fake) = gateway().await;
+    for _ in 0..12 {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        fake.call()
+            .await
+            .answer(500, "application/json", b"{}")
+            .await;
+        assert_eq!(client.reply().await.status, 500);
+    }
+    let pool = stand.pool().await;
+    assert_eq!(pool["backends"][0]["state"], "degraded");
+    assert_eq!(stand.admin("/readyz").await.status, 200);
+    let mut client = stand.send(&Ask::tokens(4, "")).await;
+    fake.call().await.ok("{}").await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(stand.pool().await["backends"][0]["state"], "up");
+    assert_eq!(stand.settle().await["failed"], 12);
     fake.check();
 }
 
@@ -328,13 +363,13 @@ async fn a_stream_that_is_silent_ends_when_the_probe_finds_its_engine_gone() {
 #[tokio::test]
 async fn what_clients_do_wrong_neither_ejects_an_engine_nor_saves_a_sick_one() {
     let (stand, fake) = gateway().await;
-    let statuses = [400, 404, 413, 422];
-    for at in 0..100 {
+    let statuses = [400, 401, 404, 413, 422];
+    for at in 0..crate::support::full(100, 1000) {
         let mut client = stand.send(&Ask::tokens(4, "")).await;
         let call = fake.call().await;
-        call.answer(statuses[at % 4], "application/json", b"{}")
+        call.answer(statuses[at % 5], "application/json", b"{}")
             .await;
-        assert_eq!(client.reply().await.status, statuses[at % 4]);
+        assert_eq!(client.reply().await.status, statuses[at % 5]);
     }
     assert_eq!(stand.pool().await["backends"][0]["state"], "up");
     for at in 0..9 {
@@ -347,7 +382,7 @@ async fn what_clients_do_wrong_neither_ejects_an_engine_nor_saves_a_sick_one() {
         assert_eq!(client.reply().await.status, status);
     }
     stand
-        .until(|pool| pool["backends"][0]["state"] == "down")
+        .until(|pool| pool["endpoints"][0]["trust"] == "withheld")
         .await;
     assert_eq!(stand.settle().await["failed"], 5);
     fake.check();

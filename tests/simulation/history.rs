@@ -9,7 +9,7 @@ use tidegate::core::backend::{ServedId, Tier, TierSet};
 use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
-use tidegate::core::queue::QueuePolicy;
+use tidegate::core::queue::{QueuePolicy, Unserved};
 use tidegate::core::time::Time;
 use tidegate::core::units::{BlockSize, Tokens};
 use tidegate::sim::engine::{EngineSpec, OnOverflow};
@@ -354,6 +354,7 @@ fn policy(kind: Kind, random: &mut Random) -> PoolPolicy {
             max_requests: u32::try_from(random.between(5, 60)).unwrap(),
             max_tokens: Tokens::new(random.between(5_000, 60_000)),
             max_bypass: Duration::from_millis(random.between(0, 4000)),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 0.25,

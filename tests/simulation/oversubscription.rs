@@ -7,7 +7,7 @@ use tidegate::core::backend::{ServedId, Tier, TierSet};
 use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
-use tidegate::core::queue::QueuePolicy;
+use tidegate::core::queue::{QueuePolicy, Unserved};
 use tidegate::core::time::Time;
 use tidegate::core::units::{BlockSize, Blocks, Tokens};
 use tidegate::sim::engine::EngineSpec;
@@ -50,6 +50,7 @@ fn policy(reservation: Reservation) -> PoolPolicy {
             max_requests: 100,
             max_tokens: Tokens::new(1_000_000),
             max_bypass: Duration::from_secs(5),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 1.0,

@@ -5,7 +5,7 @@ use crate::core::admission::PoolPolicy;
 use crate::core::backend::Tier;
 use crate::core::fairness::TenantPolicy;
 use crate::core::placement::{ForecastPolicy, Reservation, TierPolicy};
-use crate::core::queue::QueuePolicy;
+use crate::core::queue::{QueuePolicy, Unserved};
 use crate::core::units::{BlockSize, Tokens};
 
 #[test]
@@ -174,6 +174,7 @@ fn the_core_gets_its_policy_from_the_sections() {
             max_requests: 1024,
             max_tokens: Tokens::new(4_000_000),
             max_bypass: Duration::from_secs(10),
+            unserved: Unserved::Refuse,
         },
         tiers: TierPolicy {
             long_share: 0.25,

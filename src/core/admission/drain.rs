@@ -10,11 +10,11 @@
 use std::time::Duration;
 
 use super::{Admission, Admitted, Effect};
-use crate::core::backend::{ServedId, Tier, TierSet};
+use crate::core::backend::{ServedId, Tier, TierSet, Trust};
 use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
 use crate::core::fairness::Turn;
 use crate::core::placement::{Asked, Placement, Prospect};
-use crate::core::queue::{TicketId, Waiter};
+use crate::core::queue::{TicketId, Unserved, Waiter};
 use crate::core::reject::Reject;
 use crate::core::roster::Backend;
 use crate::core::time::Time;
@@ -66,6 +66,8 @@ enum Finding {
     NoRoom,
     /// It is not its turn, whatever there is room for.
     NotNow,
+    /// No usable backend could serve it, and it may not wait for one.
+    Unserved,
     Never(Reject),
 }
 
@@ -134,13 +136,18 @@ impl Failure {
 impl Admission {
     /// Something may have come free: looks at everybody again.
     pub(super) fn start_round(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.begin_round(now);
+        self.drain_queue(now, out);
+    }
+
+    fn begin_round(&mut self, now: Time) {
         self.round.number += 1;
         self.round.resume = None;
+        self.round.judging = false;
         self.failures.clear();
         self.round.again = false;
         self.round.grown = false;
         self.round.growth = now;
-        self.drain_queue(now, out);
     }
 
     /// What backends can hold has changed: looks at everybody, even at those
@@ -148,6 +155,14 @@ impl Admission {
     pub(super) fn recheck(&mut self, now: Time, out: &mut Vec<Effect>) {
         self.round.thorough = true;
         self.start_round(now, out);
+    }
+
+    /// Looks at everybody again, and refuses whom no usable backend could serve.
+    pub(super) fn judge(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.round.thorough = true;
+        self.begin_round(now);
+        self.round.judging = true;
+        self.drain_queue(now, out);
     }
 
     /// Starts a round for growth, unless one was started moments ago.
@@ -173,6 +188,7 @@ impl Admission {
         }
         self.round.resume = None;
         self.round.thorough = false;
+        self.round.judging = false;
         let again = std::mem::take(&mut self.round.again);
         if again && !self.queue.is_empty() {
             self.failures.clear();
@@ -275,15 +291,7 @@ impl Admission {
                 // The order of service has changed.
                 self.round.resume = None;
             }
-            Finding::Never(reject) => {
-                let waiter = self
-                    .drop_waiter(now, ticket)
-                    .expect("an examined ticket is in the queue");
-                self.flows.forget_if_gone(waiter.demand.tenant);
-                self.totals.refused += 1;
-                out.push(Effect::Refuse { ticket, reject });
-                self.round.resume = None;
-            }
+            Finding::Never(reject) => self.refuse_waiter(now, (ticket, reject), out),
             Finding::NoRoom => {
                 let waiter = self
                     .queue
@@ -294,7 +302,30 @@ impl Admission {
             }
             // A tenant over its share waits for itself, not for memory.
             Finding::NotNow => {}
+            Finding::Unserved if self.round.judging => {
+                let reject = self.no_backend(now);
+                self.refuse_waiter(now, (ticket, reject), out);
+            }
+            Finding::Unserved => {
+                self.round.unserved = true;
+                out.push(Effect::Again);
+            }
         }
+    }
+
+    fn refuse_waiter(
+        &mut self,
+        now: Time,
+        (ticket, reject): (TicketId, Reject),
+        out: &mut Vec<Effect>,
+    ) {
+        let waiter = self
+            .drop_waiter(now, ticket)
+            .expect("an examined ticket is in the queue");
+        self.flows.forget_if_gone(waiter.demand.tenant);
+        self.totals.refused += 1;
+        out.push(Effect::Refuse { ticket, reject });
+        self.round.resume = None;
     }
 
     fn find(&mut self, now: Time, ticket: TicketId) -> Finding {
@@ -313,6 +344,9 @@ impl Admission {
                 return Finding::Never(super::refuse::too_long(&waiter.demand, limit));
             }
             Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
+            Prospect::Unknown if self.policy.queue.unserved == Unserved::Refuse => {
+                return Finding::Unserved;
+            }
             Prospect::Unknown => return Finding::NotNow,
         };
         // Where it belongs changes with what the backends can hold; whoever
@@ -335,11 +369,30 @@ impl Admission {
                 limit,
             });
         }
-        if !self.share_allows(tenant, tokens) {
-            return Finding::NotNow;
+        let fleet = self.fleet(now);
+        let may_hold = self.share_allows(tenant, tokens);
+        let placement = may_hold.then(|| fleet.place(asked, home, output)).flatten();
+        let refuses = self.policy.queue.unserved == Unserved::Refuse;
+        match placement {
+            Some(placement) => Finding::Fits(placement),
+            None if refuses && !fleet.is_served(asked, home, output) => Finding::Unserved,
+            None if may_hold => Finding::NoRoom,
+            None => Finding::NotNow,
         }
-        let placement = self.fleet(now).place(asked, home, output);
-        placement.map_or(Finding::NoRoom, Finding::Fits)
+    }
+
+    /// Whether a usable backend could serve the waiter.
+    pub(super) fn is_served(&self, now: Time, ticket: TicketId) -> bool {
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("an expired ticket is in the queue");
+        let asked = Asked {
+            demand: &waiter.demand,
+            shape: &waiter.shape,
+            ticket: Some(ticket),
+        };
+        self.fleet(now).is_served(asked, waiter.home, waiter.output)
     }
 
     /// Keeps the emptiest backend that could ever hold the waiter for it, once
@@ -353,10 +406,20 @@ impl Admission {
         if !over || self.has_set_aside(ticket) {
             return;
         }
+        let asked = Asked {
+            demand: &waiter.demand,
+            shape: &waiter.shape,
+            ticket: Some(ticket),
+        };
+        let well_served = self
+            .fleet(now)
+            .is_well_served(asked, waiter.home, waiter.output);
         let could_hold = |backend: &Backend| {
             let open =
                 backend.set_aside.is_none() && backend.admits() && backend.tier == waiter.home;
-            open && backend.may_serve(&waiter.demand)
+            let trusted = backend.trust == Trust::Whole || !well_served;
+            open && trusted
+                && backend.may_serve(&waiter.demand)
                 && backend.could_hold(&waiter.shape, waiter.output)
         };
         let free = |backend: &&Backend| {

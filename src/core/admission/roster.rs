@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{Admission, Effect};
-use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier};
+use crate::core::backend::{
+    BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust,
+};
+use crate::core::ledger::LeaseId;
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
@@ -124,6 +127,22 @@ impl Admission {
         }
     }
 
+    /// How much may be sent to a backend has changed. Calling it with what holds
+    /// already changes nothing: a trial under way goes on.
+    pub fn set_trust(&mut self, now: Time, id: BackendId, trust: Trust, out: &mut Vec<Effect>) {
+        let Some(backend) = self.backend_mut(id) else {
+            return;
+        };
+        if backend.trust != trust {
+            backend.trust = trust;
+            backend.trial = None;
+            if trust != Trust::Whole {
+                backend.set_aside = None;
+            }
+            self.recheck(now, out);
+        }
+    }
+
     /// A scrape came in. What the engine uses beyond what our own leases can
     /// account for belongs to somebody else, and counts until a scrape says
     /// otherwise or it is stale. A scrape older than the last one is ignored.
@@ -182,6 +201,21 @@ impl Admission {
             tenants: tenants.collect(),
             totals: self.totals,
             drain_tokens_per_second: self.drain.rate(now),
+        }
+    }
+
+    /// A backend on trial has its one request.
+    pub(super) fn on_taken(&mut self, id: BackendId, lease: LeaseId) {
+        let on_trial = |backend: &&mut Backend| backend.trust == Trust::Trial;
+        if let Some(backend) = self.backend_mut(id).filter(on_trial) {
+            backend.trial.get_or_insert(lease);
+        }
+    }
+
+    /// If that was the trial, another may follow.
+    pub(super) fn on_given_back(&mut self, id: BackendId, lease: LeaseId) {
+        if let Some(backend) = self.backend_mut(id) {
+            backend.trial = backend.trial.filter(|&trial| trial != lease);
         }
     }
 

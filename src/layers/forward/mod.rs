@@ -146,7 +146,10 @@ fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
     let (outcome, failure, error) = match sent {
         Sent::Failed(error) if error.delivery() == Delivery::Nothing => {
             tracing::debug!(backend = %seat.name(), %error, "request not delivered");
-            seat.report(Outcome::Refused);
+            seat.report(match error {
+                SendError::Refused => Outcome::Refused,
+                _ => Outcome::Unreachable,
+            });
             trail.backend_failed(UpstreamFailure::Connect);
             return Undelivered::Untouched(Box::new(measured));
         }

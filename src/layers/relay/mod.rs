@@ -24,7 +24,7 @@ use tokio::time::Sleep;
 use crate::core::demand::TenantId;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
-use crate::protocol::{Dialect, ScanMode, Usage};
+use crate::protocol::{Dialect, ScanMode, Usage, WorkKind};
 use crate::telemetry::{Finish, UpstreamFailure};
 use crate::tokenize::Sample;
 use crate::upstream::probe::Outcome;
@@ -76,6 +76,9 @@ pub struct Account {
     dialect: Dialect,
     /// Prompt tokens counted.
     prompt: Tokens,
+    /// Whether the engine itself has answered: what is answered beside it says
+    /// nothing of its health.
+    generates: bool,
     tenant: TenantId,
     /// The route's name.
     kind: &'static str,
@@ -319,7 +322,9 @@ impl<U> Relay<U> {
                     prompt.unwrap_or(account.prompt),
                     generated.unwrap_or(ended.generated),
                 );
-                account.seat.report(Outcome::Served);
+                if account.generates {
+                    account.seat.report(Outcome::Served);
+                }
                 Finish::Complete
             }
         };
@@ -375,6 +380,7 @@ impl Account {
             door,
             dialect: letter.route.dialect(),
             prompt: outline.prompt,
+            generates: letter.route.work() != WorkKind::Aside,
             tenant: letter.tenant.id,
             kind: letter.route.label(),
             sample: outline.sample,

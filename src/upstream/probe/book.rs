@@ -9,7 +9,7 @@ use super::gather::Facts;
 use super::state::{Event, Machine, Step, Thresholds};
 use super::view::{EndpointView, RankView};
 use super::{Shared, Target};
-use crate::core::backend::{BackendId, Capacity, CapacitySource, Health, Observed};
+use crate::core::backend::{BackendId, Capacity, CapacitySource, Health, Observed, Trust};
 use crate::core::time::Time;
 use crate::core::units::Blocks;
 use crate::upstream::capacity::{self, Evidence};
@@ -25,8 +25,8 @@ pub(super) struct Book {
     evidence: Evidence,
     facts: Facts,
     ranks: Vec<Rank>,
-    /// The health the gate was told last.
-    told: Health,
+    /// What the gate was told last.
+    told: (Health, Trust),
     scraped_at: Option<Time>,
     scrapes_failed: u64,
     restarts: u64,
@@ -64,7 +64,7 @@ impl Book {
             evidence: Evidence::default(),
             facts: Facts::default(),
             ranks: vec![first],
-            told: Health::Starting,
+            told: (Health::Starting, Trust::Whole),
             scraped_at: None,
             scrapes_failed: 0,
             restarts: 0,
@@ -77,15 +77,16 @@ impl Book {
         if let Event::Failed(_) = event {
             self.scrapes_failed += 1;
         }
-        let health = self.machine.health(now);
-        if health == self.told {
+        let (health, trust) = self.judgement(now);
+        if (health, trust) == self.told {
             return;
         }
-        self.told = health;
+        self.told = (health, trust);
         self.log_health(&shared.target, now);
         let ranks = &self.ranks;
         shared.gate.update(|admission, now, out| {
             for rank in ranks {
+                admission.set_trust(now, rank.id, trust, out);
                 admission.set_health(now, rank.id, health, out);
             }
         });
@@ -103,12 +104,16 @@ impl Book {
         let fresh = scraped.filter(|_| !self.gauges_froze(now, shared.rules.stale_after));
         let weights = self.weigh(&shared.target, fresh);
         self.log_weights(&shared.target, &weights);
-        let health = self.machine.health(now);
-        self.tell(shared, (step, health), &weights);
-        if health != self.told || step == Step::Restarted {
-            self.told = health;
+        let judgement = self.judgement(now);
+        let told = std::mem::replace(&mut self.told, judgement);
+        self.tell(shared, step, &weights);
+        if told != self.told || step == Step::Restarted {
             self.log_health(&shared.target, now);
         }
+    }
+
+    fn judgement(&self, now: Time) -> (Health, Trust) {
+        (self.machine.health(now), self.machine.trust(now))
     }
 
     fn learn(&mut self, found: Found) {
@@ -178,7 +183,8 @@ impl Book {
 
     /// Tells the pool. Capacity and use come before health, so that nothing is
     /// granted by figures of an earlier life.
-    fn tell(&mut self, shared: &Shared, (step, health): (Step, Health), weights: &[Weight]) {
+    fn tell(&mut self, shared: &Shared, step: Step, weights: &[Weight]) {
+        let (health, trust) = self.told;
         let (ranks, restarts) = (&mut self.ranks, &mut self.restarts);
         if step == Step::Restarted {
             *restarts += 1;
@@ -205,6 +211,7 @@ impl Book {
                 if let Some(seen) = weight.observed {
                     admission.on_observed(now, rank.id, seen, out);
                 }
+                admission.set_trust(now, rank.id, trust, out);
                 admission.set_health(now, rank.id, health, out);
             }
         });
@@ -222,6 +229,7 @@ impl Book {
             version: self.facts.release.clone(),
             models: self.facts.models.clone(),
             health: self.machine.health(now),
+            trust: self.machine.trust(now),
             problem: self.machine.problem(now),
             ranks: ranks.collect(),
             engines_shown: self.evidence.scrape.engines.len(),
@@ -234,12 +242,14 @@ impl Book {
 
     fn log_health(&self, target: &Target, now: Time) {
         let backend = &*target.name;
-        let state = self.machine.health(now).name();
+        let (health, trust) = self.judgement(now);
+        let (state, trust) = (health.name(), trust.name());
         match self.machine.problem(now) {
             Some(problem) => {
                 tracing::warn!(
                     backend,
                     state,
+                    trust,
                     problem = problem.name(),
                     "backend changed state"
                 );

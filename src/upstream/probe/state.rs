@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::core::backend::Health;
+use crate::core::backend::{Health, Trust};
 use crate::core::time::Time;
 use crate::upstream::client::TlsFailure;
 use crate::upstream::scrape::{Scrape, Wakefulness};
@@ -18,9 +18,11 @@ use super::progress::Progress;
 
 /// Slow answers in a row after which an endpoint is degraded.
 const SLOW_AFTER: u32 = 3;
-/// Failed requests in a row after which an endpoint is ejected.
+/// Failed requests in a row after which an endpoint is ejected: it gets nothing
+/// as long as another could serve it.
 const EJECT_AFTER: u32 = 5;
-/// First ejection; each one after a failed trial is twice as long.
+/// First ejection; one request is tried at its end, and each one after a failed
+/// trial is twice as long.
 const EJECT_FOR: Duration = Duration::from_secs(10);
 /// Longest ejection.
 const EJECT_AT_MOST: Duration = Duration::from_secs(60);
@@ -44,8 +46,10 @@ pub enum Outcome {
     Served,
     /// The engine turned it away for want of room.
     Shed,
-    /// No connection, or none that took a byte.
+    /// Nothing listens at its address.
     Refused,
+    /// No connection for another reason, or none that took a byte.
+    Unreachable,
     /// It was taken and failed: reset, timed out, or an error of the engine.
     Failed,
 }
@@ -110,7 +114,7 @@ pub enum Step {
 pub enum Problem {
     /// The last probe failed so.
     Probe(Failure),
-    /// Requests could not be connected.
+    /// A request could not be connected.
     Unreachable,
     /// Requests in a row failed though probes are answered.
     Failing,
@@ -157,6 +161,8 @@ struct Requests {
     ejected_until: Option<Time>,
     next_ejection: Duration,
     shed_until: Time,
+    /// One found no connection since the last good probe.
+    unreachable: bool,
 }
 
 // === impl Machine ===
@@ -203,9 +209,21 @@ impl Machine {
             Phase::Down(_) => Health::Down,
             Phase::Serving if self.duty == Duty::Drain => Health::Draining,
             Phase::Serving if self.wakefulness == Wakefulness::Asleep => Health::Sleeping,
-            Phase::Serving if self.requests.ejected(now) => Health::Down,
             Phase::Serving if self.problem(now).is_some() => Health::Degraded,
             Phase::Serving => Health::Up,
+        }
+    }
+
+    /// How much the pool is told to send. Never decides whether the endpoint is
+    /// used at all: what requests say must not leave a model without a backend.
+    pub fn trust(&self, now: Time) -> Trust {
+        let withheld = self.requests.ejected(now)
+            || self.requests.unreachable
+            || self.progress.is_stalled(now);
+        match self.requests.ejected_until {
+            _ if withheld => Trust::Withheld,
+            Some(_) => Trust::Trial,
+            None => Trust::Whole,
         }
     }
 
@@ -232,6 +250,7 @@ impl Machine {
         let found = [
             (self.duty == Duty::Drain, Problem::Draining),
             (self.wakefulness == Wakefulness::Asleep, Problem::Asleep),
+            (self.requests.unreachable, Problem::Unreachable),
             (self.requests.ejected_until.is_some(), Problem::Failing),
             (
                 self.last_failure == Some(Failure::Scaling),
@@ -268,6 +287,7 @@ impl Machine {
         self.phase = Phase::Serving;
         self.last_failure = None;
         self.failures = 0;
+        self.requests.unreachable = false;
         self.slow_answers = if latency >= self.thresholds.slow {
             self.slow_answers.saturating_add(1)
         } else {
@@ -335,8 +355,8 @@ impl Machine {
                 };
             }
             Outcome::Shed => self.requests.shed_until = now + SHED_FOR,
-            // Perhaps only the connection was: the probe that follows at once
-            // says whether the engine is gone.
+            // The probe that follows at once says whether the engine is gone.
+            Outcome::Unreachable => self.requests.unreachable = true,
             Outcome::Refused if self.phase == Phase::Serving => {
                 self.phase = Phase::Down(Problem::Unreachable);
             }
@@ -355,6 +375,7 @@ impl Requests {
             ejected_until: None,
             next_ejection: EJECT_FOR,
             shed_until: Time::ZERO,
+            unreachable: false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::state::Problem;
-use crate::core::backend::{BackendId, Capacity, Health, Tier};
+use crate::core::backend::{BackendId, Capacity, Health, Tier, Trust};
 use crate::protocol::models::ModelCard;
 use crate::upstream::scrape::Origin;
 
@@ -24,6 +24,8 @@ pub struct EndpointView {
     pub models: Vec<ModelCard>,
     /// Its state.
     pub health: Health,
+    /// How much it is given, by how requests went.
+    pub trust: Trust,
     /// Why it is not simply up.
     pub problem: Option<Problem>,
     /// Its engines that are booked apart; the first is always there.

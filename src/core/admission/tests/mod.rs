@@ -5,6 +5,7 @@ mod engines;
 mod order;
 mod places;
 mod reloads;
+mod trust;
 
 use super::*;
 use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet};

@@ -34,6 +34,10 @@ impl Bench {
         self.machine.health(at(self.now))
     }
 
+    fn trust(&self) -> Trust {
+        self.machine.trust(at(self.now))
+    }
+
     fn running(&self) -> Health {
         self.machine.health_of_running(at(self.now))
     }
@@ -213,36 +217,60 @@ fn a_refused_request_takes_it_down_at_once_and_the_next_probe_brings_it_back() {
 }
 
 #[test]
-fn five_failed_requests_in_a_row_eject_it_for_10_seconds_whatever_probes_say() {
+fn five_failed_requests_in_a_row_cost_it_its_trust_for_10_seconds_whatever_probes_say() {
     let mut bench = Bench::up();
     for _ in 0..4 {
         assert_eq!(bench.passive(Outcome::Failed), Health::Up);
+        assert_eq!(bench.trust(), Trust::Whole);
     }
-    assert_eq!(bench.passive(Outcome::Failed), Health::Down);
-    assert_eq!(bench.running(), Health::Degraded);
+    // What requests say alone never takes it down: it may be the last one.
+    assert_eq!(bench.passive(Outcome::Failed), Health::Degraded);
+    assert_eq!(bench.problem(), Some(Problem::Failing));
     for _ in 0..9 {
         bench.answered("");
-        assert_eq!(bench.health(), Health::Down);
+        assert_eq!(bench.trust(), Trust::Withheld);
     }
     bench.answered("");
+    assert_eq!(bench.trust(), Trust::Trial);
     assert_eq!(bench.health(), Health::Degraded);
     assert_eq!(bench.passive(Outcome::Served), Health::Up);
+    assert_eq!(bench.trust(), Trust::Whole);
 }
 
 #[test]
-fn a_failed_trial_ejects_twice_as_long_up_to_60_seconds() {
+fn a_failed_trial_costs_its_trust_twice_as_long_up_to_60_seconds() {
     let mut bench = Bench::up();
     for _ in 0..5 {
         bench.passive(Outcome::Failed);
     }
     bench.now += 10;
     for hold in [20, 40, 60, 60] {
-        assert_eq!(bench.health(), Health::Degraded);
-        assert_eq!(bench.passive(Outcome::Failed), Health::Down);
+        assert_eq!(bench.trust(), Trust::Trial);
+        bench.passive(Outcome::Failed);
         bench.now += hold - 1;
-        assert_eq!(bench.health(), Health::Down, "{hold}");
+        assert_eq!(bench.trust(), Trust::Withheld, "{hold}");
         bench.now += 1;
     }
+}
+
+#[test]
+fn failures_of_requests_sent_before_an_ejection_do_not_lengthen_it() {
+    let mut bench = Bench::up();
+    for _ in 0..50 {
+        bench.passive(Outcome::Failed);
+    }
+    bench.now += 10;
+    assert_eq!(bench.trust(), Trust::Trial);
+}
+
+#[test]
+fn a_connection_that_did_not_come_about_costs_its_trust_until_the_next_probe() {
+    let mut bench = Bench::up();
+    assert_eq!(bench.passive(Outcome::Unreachable), Health::Degraded);
+    assert_eq!(bench.problem(), Some(Problem::Unreachable));
+    assert_eq!(bench.trust(), Trust::Withheld);
+    bench.answered("");
+    assert_eq!((bench.health(), bench.trust()), (Health::Up, Trust::Whole));
 }
 
 #[test]
@@ -288,6 +316,7 @@ fn waiting_for_10_seconds_with_nothing_running_degrades() {
     }
     assert_eq!(bench.health(), Health::Degraded);
     assert_eq!(bench.problem(), Some(Problem::NoProgress));
+    assert_eq!(bench.trust(), Trust::Withheld);
     bench.answered(&engine(1, 10, 501));
     assert_eq!(bench.health(), Health::Up);
 }
