@@ -12,6 +12,7 @@ pub mod error;
 mod fields;
 mod form;
 mod lax;
+pub mod links;
 mod messages;
 pub mod models;
 mod multipart;
