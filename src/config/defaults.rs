@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http::Uri;
 
+use super::content::Content;
 use super::resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
     Counting, HubAccess, HubSettings, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess,
@@ -35,6 +36,7 @@ impl Default for Config {
             admission: AdmissionConfig::default(),
             counting: Counting::default(),
             auth: Auth::default(),
+            content: Content::default(),
             hub: HubSettings::default(),
             models: vec![Model::new(
                 "model",

@@ -10,6 +10,7 @@
 //! and `fleet` say which keys there are; `cross` compares them.
 
 mod advice;
+mod content;
 mod cross;
 mod defaults;
 mod fleet;
@@ -29,6 +30,7 @@ use std::path::Path;
 
 use reader::Report;
 
+pub use content::{Content, MediaScheme, PrivateHosts, RequestTemplate};
 pub use problem::{Problem, Problems};
 pub use resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
@@ -99,6 +101,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         admission: sections::admission(root.section("admission")),
         counting: sections::counting(root.section("counting")),
         auth: sections::auth(root.section("auth")),
+        content: content::content(root.section("content"), around),
         log: sections::log(root.section("log"), around),
         hub: hub::hub(root.section("hub"), around),
         models: fleet::models(&mut root, around),

@@ -14,6 +14,7 @@ use crate::core::placement::LongOnStandard;
 use crate::core::queue::Unserved;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 
+use super::content::Content;
 use super::problem::Problem;
 use super::secret::{KeyDigest, Secret};
 use super::tls::{BackendTls, CertificateMatch, ListenerTls};
@@ -40,6 +41,8 @@ pub struct Config {
     pub counting: Counting,
     /// Guessing of API keys.
     pub auth: Auth,
+    /// What requests may carry beside text.
+    pub content: Content,
     /// Where tokenizer files of named models come from.
     pub hub: HubSettings,
     /// Models; never empty, names and aliases unique over all of them.

@@ -24,12 +24,14 @@ fn around() -> Around {
             ("TIDEGATE_ADMIN_TOKEN", "token"),
             ("VLLM_API_KEY", "key"),
             ("HF_TOKEN", "token"),
+            ("TIDEGATE_CACHE_SECRET", "secret"),
         ]),
         files: [
             ("/etc/tidegate/tenants.toml", TENANTS),
             ("/etc/tidegate/admin.token", "token\n"),
             ("/etc/tidegate/vllm.key", "key\n"),
             ("/etc/tidegate/hub.token", "token\n"),
+            ("/etc/tidegate/cache.secret", "secret\n"),
             ("/etc/tidegate/chat_template.jinja", "{{ messages }}"),
             ("/models/Llama-3.1-8B-Instruct/tokenizer.json", "{}"),
         ]
@@ -151,7 +153,7 @@ fn every_example_of_an_unset_key_can_be_used() {
         .into_iter()
         .filter(|setting| !setting.active)
         .collect();
-    assert_eq!(examples.len(), 37);
+    assert_eq!(examples.len(), 40);
     for example in &examples {
         let (before, _) = DOCUMENTED.split_at(if example.path == "tenants_file" {
             DOCUMENTED.find("[[tenants]]\n\n# Name").unwrap_or_default()
