@@ -11,6 +11,7 @@ mod failures;
 mod keys;
 mod limits;
 mod names;
+mod salt;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use names::Names;
 
 pub use certificates::ClientCertificate;
 pub use limits::{LimitError, check};
+pub use salt::cache_salt;
 
 /// All tenants of one configuration.
 #[derive(Debug)]
