@@ -109,6 +109,19 @@ pub enum IngestError {
     /// The body carries `kv_transfer_params`, which name blocks of other requests.
     #[error("kv_transfer_params are not passed on")]
     KvTransfer,
+    /// The body brings a chat template of its own.
+    #[error("the request brings its own chat template")]
+    ChatTemplate,
+    /// The body links to media where it may not.
+    #[error("the link at {place} is refused: {problem}")]
+    Link {
+        /// The top-level key it stands in.
+        field: &'static str,
+        /// Where it stands in the body.
+        place: String,
+        /// What is wrong with it; never a part of it.
+        problem: String,
+    },
     /// No model is named and the tenant may use more than one.
     #[error("no model is named")]
     NoModel,

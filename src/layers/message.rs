@@ -26,6 +26,8 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
     match refusal {
         Refusal::Ingest(IngestError::Request(error)) => error.param(),
         Refusal::Ingest(IngestError::KvTransfer) => Some("kv_transfer_params"),
+        Refusal::Ingest(IngestError::ChatTemplate) => Some("chat_template"),
+        Refusal::Ingest(IngestError::Link { field, .. }) => Some(field),
         Refusal::Ingest(IngestError::NoModel | IngestError::UnknownModel { .. }) => Some("model"),
         Refusal::Measure(
             MeasureError::Unrenderable { .. }
@@ -111,6 +113,12 @@ fn ingest(error: &IngestError) -> String {
         IngestError::BodyBudgetSpent => BODY_BUDGET.into(),
         IngestError::Request(error) => sentence(&error.to_string()),
         IngestError::KvTransfer => "kv_transfer_params are not accepted here.".into(),
+        IngestError::ChatTemplate => {
+            "A chat template of the request's own is not accepted here.".into()
+        }
+        IngestError::Link { place, problem, .. } => {
+            format!("The link at `{place}` is not accepted: {problem}.")
+        }
         IngestError::NoModel => "You must say which model to use: `model` is missing.".into(),
         IngestError::UnknownModel { model } => format!("The model `{model}` does not exist."),
     }

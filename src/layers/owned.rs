@@ -22,6 +22,7 @@ pub(super) fn owned(request: Request<'_>) -> Request<'static> {
         request_id: request.request_id.map(text),
         cache_salt: request.cache_salt.map(text),
         kv_transfer_params: request.kv_transfer_params,
+        brings_template: request.brings_template,
         keys: request.keys,
     }
 }

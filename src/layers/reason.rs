@@ -201,9 +201,12 @@ impl IngestError {
                 Code::InvalidJson => Reason::InvalidJson,
                 _ => Reason::InvalidRequest,
             },
-            Self::Undecodable | Self::BodyBroken | Self::KvTransfer | Self::NoModel => {
-                Reason::InvalidRequest
-            }
+            Self::Undecodable
+            | Self::BodyBroken
+            | Self::KvTransfer
+            | Self::ChatTemplate
+            | Self::Link { .. }
+            | Self::NoModel => Reason::InvalidRequest,
             Self::UnknownModel { .. } => Reason::ModelNotFound,
         }
     }

@@ -87,6 +87,8 @@ pub struct Outline {
     pub(super) stream: Stream,
     /// The bound to write where the body leaves it to the engine's default.
     pub(super) write_max_tokens: Option<Tokens>,
+    /// The `cache_salt` to write, where the operator isolates caches.
+    pub(super) cache_salt: Option<String>,
     /// What an estimate can learn from once the engine has counted.
     pub(super) sample: Option<Sample>,
     /// What the engine must have counted if our count is exact.

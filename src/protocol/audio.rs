@@ -151,6 +151,7 @@ impl<'a> Form<'a> {
             request_id: None,
             cache_salt: None,
             kv_transfer_params: None,
+            brings_template: false,
             keys: TopLevel::none(),
         })
     }

@@ -70,6 +70,9 @@ pub struct Request<'a> {
     pub cache_salt: Option<Cow<'a, str>>,
     /// Present when the body carries `kv_transfer_params`.
     pub kv_transfer_params: Option<KvTransfer>,
+    /// Whether the body brings a chat template of its own, at the top or among
+    /// the template's variables: what it makes of the prompt is not known.
+    pub brings_template: bool,
     /// Where the editable keys are.
     pub keys: TopLevel,
 }
@@ -278,8 +281,18 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
         request_id: fields.string(Field::RequestId)?,
         cache_salt: fields.string(Field::CacheSalt)?,
         kv_transfer_params: kv_transfer_params(&fields)?,
+        brings_template: brings_template(&fields)?,
         keys: fields.top_level(),
     })
+}
+
+/// Where engines look for a template, on whatever route.
+fn brings_template(fields: &Fields<'_>) -> Result<bool, RequestError> {
+    let variables = chat::kwargs(fields, Field::ChatTemplateKwargs)?;
+    let name = Field::ChatTemplate.name();
+    let hidden = variables
+        .is_some_and(|variables| variables.get(name).is_some_and(|value| !value.is_null()));
+    Ok(hidden || fields.text(Field::ChatTemplate).is_some())
 }
 
 /// A whole number from `least` on; `least` is 0 or 1.

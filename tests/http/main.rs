@@ -15,6 +15,7 @@ mod apis;
 mod audio;
 mod bytes;
 mod connection;
+mod content;
 mod counting;
 mod crowd;
 mod crowds;

@@ -55,6 +55,9 @@ fn edits(measured: &Measured, set: Option<Tokens>) -> Vec<Edit> {
         Some(priority) => Edit::Set(Key::Priority, priority.to_string()),
         None => Edit::Remove(Key::Priority),
     });
+    if let Some(salt) = &measured.outline.cache_salt {
+        edits.push(Edit::text(Key::CacheSalt, salt));
+    }
     if let Some(tokens) = set {
         let (route, keys) = (measured.letter.route, &measured.outline.keys);
         edits.extend(limit_output(route, keys, tokens.get()));

@@ -6,6 +6,7 @@
 //! been read, so a client that leaves while it waits is noticed.
 
 mod decode;
+mod media;
 mod read;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use super::error::{IngestError, Refusal};
 use super::models;
 use super::owned::owned;
 use super::pool::{Pool, Pools};
+use super::snapshot::Snapshot;
 use super::steps::{Body, Keyed, Letter, Parsed, Traced};
 use super::threads::{Errand, Threads};
 
@@ -91,7 +93,7 @@ impl IngestLayer {
         let errand = Errand::of(&tenant, body.bytes.len());
         let body = self.unpack((body, coding), limits, errand).await?;
         let request = self
-            .understand((route, &head.headers), &body, &tenant)
+            .understand((route, &head.headers), &body, (&tenant, &snapshot))
             .await?;
         if request.kv_transfer_params.is_some() {
             return Err(IngestError::KvTransfer.into());
@@ -140,7 +142,7 @@ impl IngestLayer {
         &self,
         (route, headers): (Route, &HeaderMap),
         body: &Body,
-        tenant: &TenantRef,
+        (tenant, snapshot): (&TenantRef, &Arc<Snapshot>),
     ) -> Result<Request<'static>, Refusal> {
         let bytes = body.bytes.clone();
         // All of them: of two headers, an engine could read the other.
@@ -149,9 +151,14 @@ impl IngestLayer {
             let media: Vec<&[u8]> = media.map(HeaderValue::as_bytes).collect();
             media.join(&b", "[..])
         });
+        let snapshot = Arc::clone(snapshot);
         let read = move || match form {
-            Some(media) => parse_form(&media, &bytes),
-            None => parse(route, &bytes).map(owned),
+            Some(media) => Ok(parse_form(&media, &bytes)?),
+            None => {
+                let request = parse(route, &bytes)?;
+                media::check(&snapshot.config.content, &request, &bytes)?;
+                Ok(owned(request))
+            }
         };
         let read = if body.bytes.len() < INLINE_BYTES {
             read()
@@ -159,7 +166,7 @@ impl IngestLayer {
             let errand = Errand::of(tenant, body.bytes.len());
             self.threads.run(errand, move |_| read()).await?
         };
-        read.map_err(|error| IngestError::Request(error).into())
+        read.map_err(IngestError::into)
     }
 }
 

@@ -12,6 +12,7 @@ mod engine;
 mod offline;
 mod pairs;
 mod recheck;
+mod template;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -121,13 +122,18 @@ impl<C: Connector> MeasureLayer<C> {
         if let Some(unseen) = unseen {
             counted.charge(unseen);
         }
+        if request.brings_template {
+            let open = letter.snapshot.config.admission.open_output_tokens;
+            let output = template::output_of(asked, limits.max_output, open);
+            template::charge(&mut counted, &bounds, output);
+        }
         fit(&mut counted, &request, &bounds);
         note(&letter, &counted);
         self.warn_of_overrun(&letter, &counted);
         must_do(&letter, &counted, &bounds)?;
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
-        let outline = outline(&request, &counted, asked);
+        let outline = outline(&letter, &request, &counted, asked);
         if let (true, Some(longest)) = (has_two_readings(letter.route), bounds.longest) {
             counted.cut(longest);
         }
@@ -299,8 +305,18 @@ fn note(letter: &Letter, counted: &Counted) {
     });
 }
 
-fn outline(request: &Request<'_>, counted: &Counted, asked: Option<Tokens>) -> Outline {
+fn outline(
+    letter: &Letter,
+    request: &Request<'_>,
+    counted: &Counted,
+    asked: Option<Tokens>,
+) -> Outline {
+    let secret = letter.snapshot.config.content.cache_secret.as_ref();
+    let secret = secret.filter(|_| letter.route.work() != WorkKind::Aside);
+    let tenant = &letter.tenant.tenant.name;
+    let chosen = request.cache_salt.as_deref();
     Outline {
+        cache_salt: secret.map(|secret| tenants::cache_salt(secret, tenant, chosen)),
         keys: request.keys.clone(),
         stream: request.stream,
         write_max_tokens: asked.filter(|_| request.write_max_tokens),
