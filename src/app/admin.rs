@@ -25,6 +25,7 @@ use super::drain::{Drain, Phase, Watcher};
 use super::gateway::Gateway;
 use super::listen::listen;
 use super::places::{Places, Room};
+use super::sockets::prepare;
 use super::state;
 
 type Answer = Response<Full<Bytes>>;
@@ -61,6 +62,7 @@ impl Admin {
         listen(listener, forever, places, move |stream, _, place| {
             let admin = self.clone();
             let server = &admin.gateway.snapshot().config.server;
+            prepare(&stream, server.dead_client_timeout);
             let limits = ConnectionLimits {
                 header_timeout: server.header_timeout,
                 max_header_bytes: server.max_header_bytes,

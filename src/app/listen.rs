@@ -37,10 +37,6 @@ where
                     let Some(place) = places.enter(peer.ip()) else {
                         continue;
                     };
-                    // Events are small and each one matters now.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "no TCP_NODELAY");
-                    }
                     connections.spawn(serve(stream, peer, place));
                 }
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}

@@ -24,6 +24,7 @@ mod probes;
 mod process;
 mod running;
 mod sniff;
+mod sockets;
 mod state;
 mod strict;
 mod taking;

@@ -20,6 +20,7 @@ use super::drain::{Drain, Phase, Watcher};
 use super::error::Error;
 use super::gateway::{Gateway, Visitor, timing};
 use super::listen::listen;
+use super::sockets::prepare;
 
 /// How often [`Running::ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
@@ -67,6 +68,8 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         async move {
             let (connections, places) = (watcher.clone(), gateway.places().clone());
             listen(listener, watcher, places, move |stream, peer, place| {
+                let server = &gateway.snapshot().config.server;
+                prepare(&stream, server.dead_client_timeout);
                 let visitor = Visitor {
                     peer: peer.ip().into(),
                     place,

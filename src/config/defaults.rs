@@ -62,6 +62,8 @@ impl Default for Server {
             body_timeout: Duration::from_secs(60),
             drain_timeout: Duration::from_secs(25),
             tls: None,
+            stream_keepalive: None,
+            dead_client_timeout: Duration::from_secs(60),
         }
     }
 }

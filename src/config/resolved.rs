@@ -80,6 +80,11 @@ pub struct Server {
     pub drain_timeout: Duration,
     /// TLS, where it is asked for.
     pub tls: Option<ListenerTls>,
+    /// How long a client of a stream hears nothing before a comment keeps its
+    /// connection open; `None` is for ever.
+    pub stream_keepalive: Option<Duration>,
+    /// Until a client whose machine has vanished is given up.
+    pub dead_client_timeout: Duration,
 }
 
 /// The operator's listener: metrics, health, state.

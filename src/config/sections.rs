@@ -60,6 +60,16 @@ pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Ser
         body_timeout: section.time("body_timeout", seconds(1..=3600), default.body_timeout),
         drain_timeout: section.time("drain_timeout", seconds(0..=DAY), default.drain_timeout),
         tls: tls::listener(section.section("tls"), around),
+        stream_keepalive: section.time_or_off(
+            "stream_keepalive",
+            seconds(1..=600),
+            default.stream_keepalive,
+        ),
+        dead_client_timeout: section.time(
+            "dead_client_timeout",
+            seconds(4..=3600),
+            default.dead_client_timeout,
+        ),
     };
     section.finish();
     server

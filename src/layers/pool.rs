@@ -20,6 +20,7 @@ use crate::tenants::TenantRef;
 use crate::tokenize::ModelCounter;
 use crate::upstream::probe::Handle;
 
+use super::outputs::Outputs;
 use super::provenance::{Notes, Provenance};
 use super::seat::Seat;
 use super::seldom::Seldom;
@@ -38,6 +39,7 @@ pub struct Pool {
     counter_settled: AtomicBool,
     overruns: Seldom,
     differences: Seldom,
+    outputs: Outputs,
     notes: Notes,
 }
 
@@ -107,6 +109,7 @@ impl Pool {
             counter_settled: AtomicBool::new(false),
             overruns: Seldom::default(),
             differences: Seldom::default(),
+            outputs: Outputs::default(),
             notes: Notes::new(parts.source),
         }
     }
@@ -180,6 +183,11 @@ impl Pool {
     /// When the log may say that counts differ.
     pub const fn differences(&self) -> &Seldom {
         &self.differences
+    }
+
+    /// What texts are worth that an engine gave no account of.
+    pub const fn outputs(&self) -> &Outputs {
+        &self.outputs
     }
 
     /// The longest `tenant` may wait here.

@@ -23,7 +23,7 @@ pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
-pub use record::{AccessRecord, Class, Finish};
+pub use record::{AccessRecord, Class, Finish, OutputPrecision};
 
 /// Metrics and access log of one gateway.
 #[derive(Debug)]

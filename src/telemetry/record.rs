@@ -35,7 +35,7 @@ pub struct AccessRecord {
     pub used_prompt_tokens: Option<u64>,
     /// Prompt tokens the engine took from its prefix cache.
     pub used_cached_tokens: Option<u64>,
-    /// Output tokens by the engine's usage, else by the stream's events.
+    /// Output tokens by the engine's usage, else by the text of the stream.
     pub used_output_tokens: Option<u64>,
     /// Output tokens asked by the client.
     pub max_tokens: Option<u64>,
@@ -72,6 +72,8 @@ pub struct AccessRecord {
     pub status: Option<u16>,
     /// Why it was refused or failed.
     pub reason: Option<&'static str>,
+    /// Whose figure the output tokens are.
+    pub output_precision: Option<OutputPrecision>,
 }
 
 /// What made a request special to admission.
@@ -86,6 +88,18 @@ pub enum Class {
     Media,
     /// Its body carries tools.
     Tools,
+}
+
+/// How far output tokens can be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutputPrecision {
+    /// The engine's own figure.
+    Exact,
+    /// By the text of an answer that is all there.
+    Estimated,
+    /// By the text that had come when the answer broke off or its client left.
+    Partial,
 }
 
 /// How a request ended.
@@ -133,6 +147,7 @@ impl AccessRecord {
             tier: None,
             status: None,
             reason: None,
+            output_precision: None,
         }
     }
 }

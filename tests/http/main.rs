@@ -28,6 +28,7 @@ mod leaving;
 mod loss;
 mod odd;
 mod packed;
+mod quiet;
 mod refusals;
 mod room;
 mod routes;

@@ -10,7 +10,6 @@ mod verdict;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
@@ -22,9 +21,10 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::config::Upstream;
+use crate::config::Config;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
+use crate::protocol::request::Stream;
 use crate::telemetry::{Finish, UpstreamFailure};
 use crate::upstream::client::{Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
@@ -43,17 +43,6 @@ use verdict::{Asked, Verdict, failure_text, stand_in, verdict};
 
 /// When a client should come back to an engine that sheds, in seconds.
 const SHED_RETRY: u64 = 1;
-
-/// Time limits of an answer.
-#[derive(Clone, Copy, Debug)]
-pub struct AnswerTimes {
-    /// From sending to the first data event; `None` is no limit.
-    pub first_data: Option<Duration>,
-    /// Silence after it.
-    pub silence: Duration,
-    /// From sending to the end; `None` is no limit.
-    pub whole: Option<Duration>,
-}
 
 /// Forwards requests.
 #[derive(Clone)]
@@ -84,7 +73,7 @@ impl<C: Connector> Forward<C> {
         let Leased { measured, lease } = leased;
         let seat = measured.letter.pool.seat(lease.grant().backend);
         let request = edits::request(&measured, lease.grant());
-        let limits = AnswerTimes::of(&measured.letter.snapshot.config.upstream).begin_now();
+        let limits = limits(&measured);
         let answer = match self.send(&seat, request, limits).await {
             Sent::Answered(answer) => answer,
             failed => {
@@ -221,6 +210,23 @@ fn replaced(status: StatusCode) -> ForwardError {
     }
 }
 
+/// The time limits of the answer to a request that is sent now.
+fn limits(measured: &Measured) -> AnswerLimits {
+    let Config {
+        server, upstream, ..
+    } = &*measured.letter.snapshot.config;
+    let now = Instant::now();
+    AnswerLimits {
+        first_data: upstream.first_byte_timeout.map(|limit| now + limit),
+        silence: upstream.stream_silence_timeout,
+        whole: upstream.request_timeout.map(|limit| now + limit),
+        // One that did not ask for a stream could not read a comment.
+        keepalive: server
+            .stream_keepalive
+            .filter(|_| measured.outline.stream != Stream::Once),
+    }
+}
+
 /// Makes the headers of the backend's answer ours.
 fn rewrite(kind: Kind, headers: &mut HeaderMap) {
     headers.remove(REQUEST_ID);
@@ -254,27 +260,5 @@ impl<C: Connector> Service<Leased> for Forward<C> {
 
     fn call(&mut self, leased: Leased) -> Self::Future {
         Box::pin(self.clone().forward(leased))
-    }
-}
-
-// === impl AnswerTimes ===
-
-impl AnswerTimes {
-    /// The time limits of answers that `upstream` sets.
-    pub const fn of(upstream: &Upstream) -> Self {
-        Self {
-            first_data: upstream.first_byte_timeout,
-            silence: upstream.stream_silence_timeout,
-            whole: upstream.request_timeout,
-        }
-    }
-
-    fn begin_now(&self) -> AnswerLimits {
-        let now = Instant::now();
-        AnswerLimits {
-            first_data: self.first_data.map(|limit| now + limit),
-            silence: self.silence,
-            whole: self.whole.map(|limit| now + limit),
-        }
     }
 }

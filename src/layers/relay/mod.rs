@@ -4,40 +4,35 @@
 //! short, too slow, or dropped by a client that left. Polls the backend's body
 //! directly, without a task or a channel, so a slow client slows the engine and
 //! a client that leaves drops the backend's connection and the lease at once.
-//! Never changes a byte, except for the usage event asked for on our own account.
+//! Never changes a byte, except for the usage event asked for on our own account
+//! and, where the operator wants them, comments between events of a quiet stream.
 //! Invariant: the lease ends in the same call in which the end is seen.
 
+mod account;
+mod beat;
 mod broken;
 mod reader;
 mod watchdog;
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use thiserror::Error;
 use tokio::time::Sleep;
 
-use crate::core::demand::TenantId;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
-use crate::protocol::{Dialect, ScanMode, Usage, WorkKind};
+use crate::protocol::ScanMode;
 use crate::telemetry::{Finish, UpstreamFailure};
-use crate::tokenize::Sample;
-use crate::upstream::probe::Outcome;
 
 use super::BoxFuture;
-use super::door::Door;
-use super::pool::Pool;
-use super::reason::Reason;
-use super::seat::Seat;
-use super::selfcheck::compare_usage;
-use super::steps::Measured;
-use super::trail::Trail;
 
+pub use account::Account;
+use account::Told;
+use beat::{Beat, COMMENT};
 use broken::Break;
 use reader::{Ended, Reader, Wholeness};
 use watchdog::Watchdog;
@@ -66,28 +61,6 @@ pub enum Kind {
     Refusal,
 }
 
-/// What the relay accounts to.
-pub struct Account {
-    trail: Trail,
-    pool: Arc<Pool>,
-    seat: Arc<Seat>,
-    door: Door,
-    /// How a failure is told.
-    dialect: Dialect,
-    /// Prompt tokens counted.
-    prompt: Tokens,
-    /// Whether the engine itself has answered: what is answered beside it says
-    /// nothing of its health.
-    generates: bool,
-    tenant: TenantId,
-    /// The route's name.
-    kind: &'static str,
-    /// What an estimate can learn from.
-    sample: Option<Sample>,
-    /// What the engine must have counted if our count is exact.
-    claim: Option<u64>,
-}
-
 /// The body of a relayed answer.
 pub struct Relay<U> {
     backend: Option<Pin<Box<U>>>,
@@ -95,6 +68,7 @@ pub struct Relay<U> {
     reader: Reader,
     kind: Kind,
     watchdog: Watchdog,
+    beat: Beat,
     /// Resolves when nothing more may come, whatever the backend does.
     trouble: BoxFuture<Break>,
     phase: Phase,
@@ -142,6 +116,7 @@ where
             reader,
             kind,
             watchdog: Watchdog::new(limits),
+            beat: Beat::new(limits.keepalive.filter(|_| matches!(kind, Kind::Events(_)))),
             trouble: account.trouble(),
             phase: Phase::Flowing,
             account,
@@ -193,15 +168,22 @@ where
             self.on_break(cause);
             return self.poll_phase(cx);
         }
-        let overrun = ready!(self.watchdog.poll_overrun(cx));
-        self.on_break(Break::TooSlow(overrun));
-        self.poll_phase(cx)
+        if let Poll::Ready(overrun) = self.watchdog.poll_overrun(cx) {
+            self.on_break(Break::TooSlow(overrun));
+            return self.poll_phase(cx);
+        }
+        if !self.reader.is_between_events() {
+            return Poll::Pending;
+        }
+        ready!(self.beat.poll_due(cx));
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(COMMENT)))))
     }
 
     fn on_frame(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         let frame = match frame.into_data() {
             Ok(chunk) => self.on_chunk(chunk).map(Frame::data),
-            Err(trailers) => Some(trailers),
+            // No engine sends trailers; whatever does speaks to us.
+            Err(_) => None,
         };
         // The connection code stops polling once a length-delimited body is
         // complete; an end waited for as `None` would never be seen.
@@ -216,12 +198,13 @@ where
         self.watchdog.on_bytes();
         let first = passed.data && self.watchdog.on_data();
         if first && matches!(self.kind, Kind::Events(_)) {
-            let trail = &self.account.trail;
-            let since = trail.started().elapsed();
-            trail.note(|facts| facts.record.ttft_ms = Some(since));
+            self.account.first_output();
         }
         if let (Some(total), Some(lease)) = (passed.generated, &mut self.lease) {
             lease.on_generated(total);
+        }
+        if passed.forward.is_some() {
+            self.beat.on_passed();
         }
         passed.forward
     }
@@ -250,24 +233,22 @@ where
     fn break_off(&mut self, cause: Break, ended: Ended) {
         self.backend = None;
         // Without a failure the lease ends as cancelled: the backend is not to blame.
-        let lease = self.lease.take();
+        let mut lease = self.lease.take();
+        let output = self.account.output(&ended, Told::Partly);
+        if let Some(lease) = &mut lease {
+            lease.on_generated(output.tokens);
+        }
         if let Some(failure) = cause.failure() {
             if let Some(lease) = lease {
                 lease.fail();
             }
-            self.account.trail.backend_failed(failure);
-            if cause.blames_backend() {
-                self.account.seat.report(Outcome::Failed);
-            }
+            self.account.broke(failure, cause);
         }
-        self.account
-            .close(Finish::Failed, Some(cause.reason()), &ended);
-        let rest = ended.rest;
+        self.account.close(&ended, output);
+        self.account.ended(Finish::Failed, Some(cause.reason()));
+        // What was held back of an event is no event: nobody is given half of one.
         self.phase = if matches!(self.kind, Kind::Events(_)) {
-            let mut last = BytesMut::from(rest.unwrap_or_default());
-            let event = cause.error().to_sse_event(self.account.dialect);
-            last.extend_from_slice(&event);
-            Phase::Breaking(last.freeze())
+            Phase::Breaking(cause.error().to_sse_event(self.account.dialect()))
         } else {
             Phase::Cutting
         };
@@ -304,6 +285,7 @@ impl<U> Relay<U> {
             return;
         };
         let account = &self.account;
+        let output = account.output(ended, Told::Whole);
         let finish = match (self.kind, ended.state) {
             (Kind::Refusal, _) => {
                 lease.finish(Tokens::ZERO, Tokens::ZERO);
@@ -315,20 +297,26 @@ impl<U> Relay<U> {
                 Finish::Failed
             }
             _ => {
-                let used = |count: fn(&Usage) -> u64| ended.usage.as_ref().map(count);
-                let prompt = used(|usage| usage.prompt_tokens).map(Tokens::new);
-                let generated = used(|usage| usage.completion_tokens).map(Tokens::new);
-                lease.finish(
-                    prompt.unwrap_or(account.prompt),
-                    generated.unwrap_or(ended.generated),
-                );
-                if account.generates {
-                    account.seat.report(Outcome::Served);
-                }
+                let prompt = ended.usage.map(|usage| Tokens::new(usage.prompt_tokens));
+                lease.finish(prompt.unwrap_or(account.prompt()), output.tokens);
+                account.succeeded(ended);
                 Finish::Complete
             }
         };
-        account.close(finish, None, ended);
+        account.close(ended, output);
+        account.ended(finish, None);
+    }
+
+    /// The client left before the end: what it was given is what it is charged.
+    fn abandon(&mut self) {
+        let Some(mut lease) = self.lease.take() else {
+            return;
+        };
+        let ended = self.reader.finish();
+        let output = self.account.output(&ended, Told::Partly);
+        lease.on_generated(output.tokens);
+        self.account.close(&ended, output);
+        // The lease is given back as cancelled by its own drop.
     }
 }
 
@@ -363,76 +351,7 @@ impl<U> Drop for Relay<U> {
             let ended = self.reader.finish();
             self.settle(&ended);
         }
-        // A lease still held is given back as cancelled by its own drop.
-    }
-}
-
-// === impl Account ===
-
-impl Account {
-    /// The account of a request that was sent to `seat` while `door` was not over.
-    pub fn new(measured: &Measured, seat: Arc<Seat>, door: Door) -> Self {
-        let (letter, outline) = (&measured.letter, &measured.outline);
-        Self {
-            trail: letter.trail.clone(),
-            pool: Arc::clone(&letter.pool),
-            seat,
-            door,
-            dialect: letter.route.dialect(),
-            prompt: outline.prompt,
-            generates: letter.route.work() != WorkKind::Aside,
-            tenant: letter.tenant.id,
-            kind: letter.route.label(),
-            sample: outline.sample,
-            claim: outline.claim,
-        }
-    }
-
-    /// Resolves when the backend is given up, or the process ends.
-    fn trouble(&self) -> BoxFuture<Break> {
-        let (lost, over) = (self.seat.lost(), self.door.over());
-        Box::pin(async move {
-            tokio::select! {
-                () = lost => Break::Lost,
-                () = over => Break::Shutdown,
-            }
-        })
-    }
-
-    /// The backend failed this request.
-    fn failed(&self, failure: UpstreamFailure) {
-        self.trail.backend_failed(failure);
-        self.seat.report(Outcome::Failed);
-    }
-
-    /// Learns from what the engine says the prompt was.
-    fn learn(&self, usage: &Usage) {
-        let theirs = usage.prompt_tokens;
-        if let Some(sample) = self.sample {
-            self.pool.counter().observe(self.tenant.0, sample, theirs);
-        }
-        if let Some(ours) = self.claim {
-            let pool = (&*self.pool, self.trail.metrics());
-            compare_usage(pool, self.kind, (ours, theirs));
-        }
-    }
-
-    /// Notes how the request ended, and learns from the engine's own account of it.
-    fn close(&self, finish: Finish, reason: Option<Reason>, ended: &Ended) {
-        if let Some(usage) = &ended.usage {
-            self.learn(usage);
-        }
-        self.trail.ended(finish, reason);
-        let generated = (!ended.generated.is_zero()).then_some(ended.generated.get());
-        self.trail.note(|facts| {
-            let record = &mut facts.record;
-            record.used_prompt_tokens = ended.usage.map(|usage| usage.prompt_tokens);
-            record.used_cached_tokens = ended.usage.and_then(|usage| usage.cached_tokens);
-            record.used_output_tokens = ended
-                .usage
-                .map(|usage| usage.completion_tokens)
-                .or(generated);
-        });
+        self.abandon();
     }
 }
 

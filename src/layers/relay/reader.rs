@@ -58,8 +58,10 @@ pub(super) struct Ended {
     pub(super) rest: Option<Bytes>,
     /// The engine's final account.
     pub(super) usage: Option<Usage>,
-    /// Tokens seen in events, where there is no account.
+    /// Tokens seen in events: no more than were generated.
     pub(super) generated: Tokens,
+    /// Bytes of text in them.
+    pub(super) text: u64,
     /// Whether the answer is all there.
     pub(super) state: Wholeness,
 }
@@ -107,6 +109,11 @@ impl Reader {
         matches!(self, Self::Events(events) if events.seen.done)
     }
 
+    /// Whether what the client was given stops between two events.
+    pub(super) fn is_between_events(&self) -> bool {
+        matches!(self, Self::Events(events) if events.scanner.is_between_events())
+    }
+
     /// Ends the answer.
     pub(super) fn finish(&mut self) -> Ended {
         match self {
@@ -116,6 +123,7 @@ impl Reader {
                 rest: None,
                 usage: None,
                 generated: Tokens::ZERO,
+                text: 0,
                 state: Wholeness::Whole,
             },
         }
@@ -162,6 +170,7 @@ impl Events {
             rest,
             usage: self.seen.usage,
             generated: self.generated(),
+            text: self.seen.output_bytes,
             state,
         }
     }
@@ -194,6 +203,7 @@ impl Window {
             rest: None,
             usage: answer.usage,
             generated: Tokens::ZERO,
+            text: 0,
             state: Wholeness::of(answer.finish),
         }
     }

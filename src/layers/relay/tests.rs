@@ -1,7 +1,9 @@
 use super::*;
 use crate::core::backend::Health;
+use crate::layers::door::Door;
 use crate::layers::fixture::Fixture;
 use crate::layers::script::{Script, Scripted};
+use crate::upstream::probe::Outcome;
 use tokio_test::{assert_pending, assert_ready, task};
 
 const STREAM: &str = r#"{"model":"model","messages":[{"role":"user","content":"hi"}],"max_tokens":100,"stream":true}"#;
@@ -39,6 +41,7 @@ impl Bench {
             first_data: Some(now + Duration::from_secs(30)),
             silence: Duration::from_secs(5),
             whole: whole.map(|limit| now + limit),
+            keepalive: None,
         };
         let fixture = Fixture::new();
         let measured = fixture.measured(STREAM).await;
@@ -318,6 +321,7 @@ async fn answered_to(fixture: &Fixture, answer: &str) {
         first_data: None,
         silence: Duration::from_secs(5),
         whole: None,
+        keepalive: None,
     };
     let relay = Relay::new(body, Kind::Whole, (lease, limits), account);
     let mut relay = task::spawn(RelayFrames(Box::pin(relay)));

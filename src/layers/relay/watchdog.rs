@@ -20,6 +20,9 @@ pub struct AnswerLimits {
     pub silence: Duration,
     /// When the whole answer must have come; `None` is no limit.
     pub whole: Option<Instant>,
+    /// How long the client of a stream may hear nothing before a comment keeps
+    /// its connection open; `None` is for ever.
+    pub keepalive: Option<Duration>,
 }
 
 /// Which limit was passed.
@@ -34,16 +37,18 @@ pub enum Overrun {
 }
 
 /// Watches one answer.
-///
-/// The timer is moved only when it fires: a stream of chunks costs one clock
-/// read per gap, not one timer registration.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     limits: AnswerLimits,
     seen_data: bool,
     quiet_since: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
+    alarm: Alarm,
 }
+
+/// A timer that is moved only when it fires: a stream of chunks costs one clock
+/// read per gap, not one timer registration.
+#[derive(Debug, Default)]
+pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
 
 // === impl Watchdog ===
 
@@ -53,7 +58,7 @@ impl Watchdog {
             limits,
             seen_data: false,
             quiet_since: None,
-            timer: None,
+            alarm: Alarm::default(),
         }
     }
 
@@ -73,19 +78,7 @@ impl Watchdog {
         let Some((deadline, overrun)) = self.next(quiet_since) else {
             return Poll::Pending;
         };
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
-        }
-        while timer.as_mut().poll(cx).is_ready() {
-            if Instant::now() >= deadline {
-                return Poll::Ready(overrun);
-            }
-            timer.as_mut().reset(deadline);
-        }
-        Poll::Pending
+        self.alarm.poll_at(cx, deadline).map(|()| overrun)
     }
 
     fn next(&self, quiet_since: Instant) -> Option<(Instant, Overrun)> {
@@ -99,6 +92,27 @@ impl Watchdog {
     }
 }
 
+// === impl Alarm ===
+
+impl Alarm {
+    /// Ready at `deadline`, which may be another one each time.
+    pub(super) fn poll_at(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
+        let timer = self
+            .0
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +123,7 @@ mod tests {
             first_data: Some(Instant::now() + Duration::from_secs(10)),
             silence: Duration::from_secs(3),
             whole: Some(Instant::now() + Duration::from_secs(60)),
+            keepalive: None,
         }
     }
 

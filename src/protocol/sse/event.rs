@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::super::usage::{Finish, usage_of_value};
 use super::facts::{Facts, StreamError};
+use super::output;
 
 /// Longest part of an engine's error message that is kept, in characters.
 const MESSAGE_CHARS: usize = 300;
@@ -24,7 +25,7 @@ pub(super) enum Shape {
 }
 
 /// A quoted key and its searcher, built once.
-struct Key {
+pub(super) struct Key {
     finder: Finder<'static>,
     len: usize,
 }
@@ -67,6 +68,7 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
         facts.token_events = facts
             .token_events
             .saturating_add(u32::from(carries_output(list)));
+        facts.output_bytes = facts.output_bytes.saturating_add(output::of_choices(list));
         facts.progress = usage.or(facts.progress);
         facts.on_finish(finish(list));
     } else {
@@ -75,8 +77,11 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
     if facts.error.is_none() {
         facts.error = error(data);
     }
-    match (usage, choices) {
-        (Some(_), Some(_)) if list.is_none() => Shape::UsageOnly,
+    // An account that cannot be read was asked for on ours all the same.
+    let is_account =
+        usage.is_some() || keys.usage.values(data).any(|value| value.starts_with(b"{"));
+    match choices {
+        Some(_) if list.is_none() && is_account => Shape::UsageOnly,
         _ => Shape::Ordinary,
     }
 }
@@ -228,7 +233,7 @@ fn error(data: &[u8]) -> Option<StreamError> {
 // === impl Key ===
 
 impl Key {
-    fn new(quoted: &'static str) -> Self {
+    pub(super) fn new(quoted: &'static str) -> Self {
         Self {
             finder: Finder::new(quoted),
             len: quoted.len(),
@@ -236,7 +241,7 @@ impl Key {
     }
 
     /// What follows each occurrence of the key and its colon.
-    fn values<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn values<'a>(&'a self, data: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.finder
             .find_iter(data)
             .filter_map(|at| colon(&data[at + self.len..]))
@@ -357,6 +362,7 @@ mod tests {
             Facts {
                 data_events: 1,
                 token_events: 1,
+                output_bytes: 61,
                 ..Facts::default()
             }
         );

@@ -11,6 +11,8 @@ pub struct Facts {
     /// Events that carry output: text, reasoning or tool calls. One such event
     /// may carry several tokens, so this is a lower bound of tokens.
     pub token_events: u32,
+    /// Bytes of output text in those events, as UTF-8.
+    pub output_bytes: u64,
     /// Usage of the whole answer: from the event that has usage and no choices.
     pub usage: Option<Usage>,
     /// Latest usage from an event that also has choices (continuous usage).
@@ -63,6 +65,7 @@ impl Facts {
         // A stream of 4 billion events is not one we have to count exactly.
         self.data_events = self.data_events.saturating_add(later.data_events);
         self.token_events = self.token_events.saturating_add(later.token_events);
+        self.output_bytes = self.output_bytes.saturating_add(later.output_bytes);
         self.skipped = self.skipped.saturating_add(later.skipped);
         self.usage = later.usage.or(self.usage);
         self.progress = later.progress.or(self.progress);

@@ -11,6 +11,7 @@
 mod event;
 mod facts;
 mod named;
+mod output;
 mod scanner;
 
 pub use facts::{EndState, Facts, StreamError, Tail};

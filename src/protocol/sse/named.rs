@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::super::usage::{Finish, UsageJson, usage_of_tail};
 use super::facts::{Facts, StreamError};
+use super::output;
 
 /// Longest part of an engine's error message that is kept, in characters.
 const MESSAGE_CHARS: usize = 300;
@@ -126,7 +127,7 @@ fn is_preamble(names: Names, name: &[u8]) -> bool {
 
 fn response(name: &[u8], data: &[u8], facts: &mut Facts) {
     if name.ends_with(b".delta") {
-        facts.token_events = facts.token_events.saturating_add(1);
+        on_output(data, facts);
     }
     let Some(finish) = finish(name) else {
         return;
@@ -164,7 +165,7 @@ fn message(name: &[u8], data: &[u8], facts: &mut Facts) {
         }
         // The signature of a thought is no output of the model.
         b"content_block_delta" if !contains(data, b"\"signature_delta\"") => {
-            facts.token_events = facts.token_events.saturating_add(1);
+            on_output(data, facts);
         }
         b"message_delta" => {
             let Ok(delta) = serde_json::from_slice::<Delta<'_>>(data) else {
@@ -177,6 +178,11 @@ fn message(name: &[u8], data: &[u8], facts: &mut Facts) {
         b"message_stop" => facts.done = true,
         _ => {}
     }
+}
+
+fn on_output(data: &[u8], facts: &mut Facts) {
+    facts.token_events = facts.token_events.saturating_add(1);
+    facts.output_bytes = facts.output_bytes.saturating_add(output::of_delta(data));
 }
 
 fn contains(data: &[u8], quoted: &[u8]) -> bool {

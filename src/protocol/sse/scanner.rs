@@ -127,6 +127,13 @@ impl Scanner {
         (output.of(chunk), facts)
     }
 
+    /// Whether the bytes that went on stop between two events: a line put in
+    /// there belongs to no event that has begun, nor to the end of one.
+    pub fn is_between_events(&self) -> bool {
+        let begun = self.event.begun && self.held() < self.carry.len();
+        !begun && !self.event.too_large && !self.after_cr
+    }
+
     /// Ends the stream; returns bytes held back until now and the whole account.
     ///
     /// An unfinished last event is looked into as well: a usage event counts
