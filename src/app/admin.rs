@@ -1,7 +1,9 @@
 //! The operator's listener: metrics, health, state.
 //!
 //! Decides who may look (everybody on loopback, else who has the token) and
-//! what is ready. Never touches a request; nothing here changes anything.
+//! what is ready. Balancers have no token: without one `/livez` and `/readyz`
+//! answer all the same, with a status and a word. Never touches a request; what
+//! an operator may change is in [`super::orders`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,11 +26,20 @@ use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::drain::{Drain, Phase, Watcher};
 use super::gateway::Gateway;
 use super::listen::listen;
+use super::orders::{Order, is_no_page};
 use super::places::{Places, Room};
 use super::sockets::prepare;
 use super::state;
 
 type Answer = Response<Full<Bytes>>;
+
+/// Whether the token was shown.
+#[derive(Clone, Copy)]
+enum Bearer {
+    NotAsked,
+    Known,
+    Missing,
+}
 
 /// Connections of operators at one time.
 const MOST_CONNECTIONS: usize = 512;
@@ -83,22 +94,45 @@ impl Admin {
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
         let snapshot = self.gateway.snapshot();
-        if let Some(token) = &snapshot.config.admin.token
-            && !bears(request.headers().get(AUTHORIZATION), token)
-        {
-            let mut answer = text(StatusCode::UNAUTHORIZED, "token needed\n");
-            let bearer = HeaderValue::from_static("Bearer");
-            answer.headers_mut().insert(WWW_AUTHENTICATE, bearer);
-            return answer;
+        let path = request.uri().path();
+        let bearer = match &snapshot.config.admin.token {
+            Some(token) if bears(request.headers().get(AUTHORIZATION), token) => Bearer::Known,
+            Some(_) => Bearer::Missing,
+            None => Bearer::NotAsked,
+        };
+        let order = Order::of(path);
+        let method = if order.is_some() {
+            Method::POST
+        } else {
+            Method::GET
+        };
+        match (bearer, order) {
+            (Bearer::Missing, _) if *request.method() == Method::GET && path == "/livez" => {
+                text(StatusCode::OK, "ok\n")
+            }
+            (Bearer::Missing, _) if *request.method() == Method::GET && path == "/readyz" => {
+                self.ready_in_a_word()
+            }
+            (Bearer::Missing, _) => unknown_bearer(),
+            _ if *request.method() != method => wrong_method(&method),
+            (Bearer::NotAsked, Some(order)) => match is_no_page(request.headers()) {
+                Ok(()) => self.obey(&order),
+                Err((status, problem)) => text(status, problem),
+            },
+            (Bearer::Known, Some(order)) => self.obey(&order),
+            (_, None) => self.show(path),
         }
-        if request.method() != Method::GET {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
-            answer
-                .headers_mut()
-                .insert(ALLOW, HeaderValue::from_static("GET"));
-            return answer;
+    }
+
+    fn obey(&self, order: &Order) -> Answer {
+        match order.carry_out(&self.gateway.snapshot().pools) {
+            Ok(body) => reply(StatusCode::OK, "application/json", body),
+            Err((status, problem)) => text(status, problem),
         }
-        match request.uri().path() {
+    }
+
+    fn show(&self, path: &str) -> Answer {
+        match path {
             "/livez" => text(StatusCode::OK, "ok\n"),
             "/readyz" => self.ready(),
             "/metrics" => self.metrics(),
@@ -107,6 +141,19 @@ impl Admin {
                 reply(StatusCode::OK, "application/json", state.to_string())
             }
             _ => text(StatusCode::NOT_FOUND, "no such page\n"),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.gateway.is_ready() && self.watcher.phase() == Phase::Running
+    }
+
+    /// For whoever has no token.
+    fn ready_in_a_word(&self) -> Answer {
+        if self.is_ready() {
+            text(StatusCode::OK, "ready\n")
+        } else {
+            text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
         }
     }
 
@@ -127,7 +174,7 @@ impl Admin {
             })
             .collect();
         let phase = self.watcher.phase();
-        let ready = self.gateway.is_ready() && phase == Phase::Running;
+        let ready = self.is_ready();
         let body = json!({"ready": ready, "phase": phase.name(), "models": models});
         let status = if ready {
             StatusCode::OK
@@ -178,6 +225,20 @@ fn scrapes_failed(pool: &Pool) -> impl Iterator<Item = u64> {
 fn bears(header: Option<&HeaderValue>, token: &Secret) -> bool {
     let sent = header.and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
     sent.is_some_and(|sent| sent.ct_eq(token.expose().as_bytes()).into())
+}
+
+fn unknown_bearer() -> Answer {
+    let mut answer = text(StatusCode::UNAUTHORIZED, "token needed\n");
+    let bearer = HeaderValue::from_static("Bearer");
+    answer.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+    answer
+}
+
+fn wrong_method(allowed: &Method) -> Answer {
+    let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "another method is needed\n");
+    let allowed = HeaderValue::from_str(allowed.as_str()).expect("a method is a token");
+    answer.headers_mut().insert(ALLOW, allowed);
+    answer
 }
 
 fn text(status: StatusCode, body: &'static str) -> Answer {

@@ -18,6 +18,7 @@ mod error;
 mod gateway;
 mod listen;
 mod loading;
+mod orders;
 mod places;
 mod pools;
 mod probes;

@@ -140,6 +140,7 @@ fn endpoint_json(endpoint: &Handle) -> Value {
         "tier": view.tier.name(),
         "state": view.health.name(),
         "trust": view.trust.name(),
+        "duty": view.duty.name(),
         "problem": view.problem.map(Problem::name),
         "version": view.version,
         "ranks": view.ranks.len(),

@@ -31,9 +31,9 @@ use super::client::{Client, Connector, Endpoint, EndpointError};
 
 use book::{Book, Found, Rank};
 use gather::Asker;
-use state::{Duty, Event, Failure, Thresholds};
+use state::{Event, Failure, Thresholds};
 
-pub use state::{Outcome, Problem};
+pub use state::{Duty, Outcome, Problem};
 pub use view::{EndpointView, RankView};
 
 /// How often the static facts of a healthy endpoint are read again: adapters

@@ -56,8 +56,17 @@ struct Facts<I: Io> {
     tokenized: Vec<Value>,
     links: Vec<Link>,
     connections: Vec<AbortHandle>,
-    /// Whether an engine that is given its connections takes none.
-    is_dead: bool,
+    /// What an engine that is given its connections does with them.
+    port: Port,
+}
+
+/// What becomes of a new connection in memory.
+#[derive(Clone, Copy)]
+enum Port {
+    Open,
+    Refusing,
+    /// Nobody is at the address: nothing comes back.
+    Gone,
 }
 
 // === impl Fake ===
@@ -106,13 +115,19 @@ impl Fake {
 impl Fake<DuplexStream> {
     /// Refuses connections from now on and closes those that only wait.
     pub(crate) fn refuse(&self) {
-        self.shared.lock().is_dead = true;
+        self.shared.lock().port = Port::Refusing;
+        self.hang_up();
+    }
+
+    /// Lets connections hang from now on, and closes those that only wait.
+    pub(crate) fn vanish(&self) {
+        self.shared.lock().port = Port::Gone;
         self.hang_up();
     }
 
     /// Takes connections again.
     pub(crate) fn accept(&self) {
-        self.shared.lock().is_dead = false;
+        self.shared.lock().port = Port::Open;
     }
 }
 
@@ -132,7 +147,7 @@ impl<I: Io> Fake<I> {
             tokenized: Vec::new(),
             links: Vec::new(),
             connections: Vec::new(),
-            is_dead: false,
+            port: Port::Open,
         };
         Self {
             shared: Arc::new(Shared {
@@ -289,14 +304,18 @@ impl Connector for InMemory {
         to: http::Uri,
     ) -> impl Future<Output = io::Result<DuplexStream>> + Send + 'static {
         let fake = &self.0[to.host().unwrap()];
-        let answer = if fake.shared.lock().is_dead {
-            Err(io::ErrorKind::ConnectionRefused.into())
-        } else {
-            let (near, far) = tokio::io::duplex(64 * 1024);
+        let port = fake.shared.lock().port;
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        if let Port::Open = port {
             fake.shared.connect(far);
-            Ok(near)
-        };
-        std::future::ready(answer)
+        }
+        async move {
+            match port {
+                Port::Open => Ok(near),
+                Port::Refusing => Err(io::ErrorKind::ConnectionRefused.into()),
+                Port::Gone => std::future::pending().await,
+            }
+        }
     }
 }
 

@@ -230,6 +230,7 @@ impl Book {
             models: self.facts.models.clone(),
             health: self.machine.health(now),
             trust: self.machine.trust(now),
+            duty: self.machine.duty(),
             problem: self.machine.problem(now),
             ranks: ranks.collect(),
             engines_shown: self.evidence.scrape.engines.len(),

@@ -214,6 +214,11 @@ impl Machine {
         }
     }
 
+    /// What the operator wants of it.
+    pub const fn duty(&self) -> Duty {
+        self.duty
+    }
+
     /// How much the pool is told to send. Never decides whether the endpoint is
     /// used at all: what requests say must not leave a model without a backend.
     pub fn trust(&self, now: Time) -> Trust {
@@ -392,6 +397,18 @@ impl Requests {
         if failed_trial || self.failures >= EJECT_AFTER {
             self.ejected_until = Some(now + self.next_ejection);
             self.next_ejection = (self.next_ejection * 2).min(EJECT_AT_MOST);
+        }
+    }
+}
+
+// === impl Duty ===
+
+impl Duty {
+    /// The name in logs and `/state`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Serve => "serve",
+            Self::Drain => "drain",
         }
     }
 }

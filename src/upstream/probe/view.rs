@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::Problem;
+use super::state::{Duty, Problem};
 use crate::core::backend::{BackendId, Capacity, Health, Tier, Trust};
 use crate::protocol::models::ModelCard;
 use crate::upstream::scrape::Origin;
@@ -26,6 +26,8 @@ pub struct EndpointView {
     pub health: Health,
     /// How much it is given, by how requests went.
     pub trust: Trust,
+    /// What the operator wants of it.
+    pub duty: Duty,
     /// Why it is not simply up.
     pub problem: Option<Problem>,
     /// Its engines that are booked apart; the first is always there.

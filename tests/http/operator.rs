@@ -1,0 +1,129 @@
+//! What an operator may order and see on the admin address.
+
+use crate::support::client::{Ask, Reply, ask};
+use crate::support::fake::{Fake, FakeSpec};
+use crate::support::refusal::refused;
+use crate::support::setup::Setup;
+use crate::support::stand::Stand;
+
+const STREAM: &str = r#","max_tokens":100,"stream":true"#;
+
+async fn order(stand: &Stand, path: &str) -> Reply {
+    let order = Ask::new("POST", path).header("content-type", "application/json");
+    ask(stand.running.admin_addr(), &order).await
+}
+
+#[tokio::test]
+async fn a_drained_backend_ends_what_it_has_and_gets_nothing_new_until_it_is_undrained() {
+    let (a, b) = (
+        Fake::start(FakeSpec::default()).await,
+        Fake::start(FakeSpec::default()).await,
+    );
+    let stand = Stand::start(&Setup::tiny(&[a.backend("a"), b.backend("b")])).await;
+    let mut streams = Vec::new();
+    for fake in [&a, &b] {
+        let mut client = stand.send(&Ask::tokens(4, STREAM)).await;
+        let mut call = fake.call().await;
+        call.stream().await;
+        client.stream().await;
+        streams.push((client, call));
+    }
+    // Twice is as good as once.
+    for _ in 0..2 {
+        let reply = order(&stand, "/backends/a/drain").await;
+        assert_eq!(reply.status, 200);
+        let said = reply.json();
+        assert_eq!(
+            (&said["name"], &said["duty"]),
+            (&"a".into(), &"drain".into())
+        );
+    }
+    let pool = stand.pool().await;
+    assert_eq!(pool["backends"][0]["state"], "draining");
+    assert_eq!(pool["endpoints"][0]["duty"], "drain");
+    for _ in 0..5 {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        b.call().await.ok("{}").await;
+        assert_eq!(client.reply().await.status, 200);
+    }
+    for (mut client, mut call) in streams {
+        call.chunk(b"data: [DONE]\n\n").await;
+        call.end().await;
+        assert_eq!(client.payload(14).await, b"data: [DONE]\n\n");
+    }
+    order(&stand, "/backends/b/drain").await;
+    refused(
+        &stand.ask(&Ask::tokens(4, "")).await,
+        503,
+        "no_backend",
+        "no_backend",
+    );
+    assert_eq!(stand.admin("/readyz").await.status, 503);
+    for _ in 0..2 {
+        assert_eq!(order(&stand, "/backends/a/undrain").await.status, 200);
+    }
+    let mut client = stand.send(&Ask::tokens(4, "")).await;
+    a.call().await.ok("{}").await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(stand.settle().await["finished"], 8);
+    a.check();
+    b.check();
+}
+
+#[tokio::test]
+async fn what_a_web_page_can_send_drains_nothing() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let admin = stand.running.admin_addr();
+    let path = "/backends/a/drain";
+    let plain = Ask::new("POST", path);
+    let form = plain.clone().header("content-type", "text/plain");
+    let json = plain.clone().header("content-type", "application/json");
+    let foreign = json.header("origin", "http://evil.example");
+    for (ask_for, status) in [
+        (Ask::get(path), 405),
+        (plain, 415),
+        (form, 415),
+        (foreign, 403),
+        (Ask::post("/backends/b/drain", "{}"), 404),
+        (Ask::post("/state", "{}"), 405),
+    ] {
+        assert_eq!(ask(admin, &ask_for).await.status, status, "{ask_for:?}");
+    }
+    assert_eq!(stand.pool().await["endpoints"][0]["duty"], "serve");
+    stand.settle().await;
+}
+
+#[tokio::test]
+async fn without_the_token_only_life_and_readiness_are_told_in_a_word() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let file = std::env::temp_dir().join(format!("tidegate-admin-{}", std::process::id()));
+    std::fs::write(&file, "operators-only\n").unwrap();
+    let setup = Setup::tiny(&[fake.backend("a")]);
+    let setup = setup.set("admin.token_file", &format!("{:?}", file.to_str().unwrap()));
+    let stand = Stand::unready(&setup).await;
+    stand.running.ready().await;
+    let admin = stand.running.admin_addr();
+    let live = ask(admin, &Ask::get("/livez")).await;
+    assert_eq!((live.status, live.text()), (200, "ok\n"));
+    let ready = ask(admin, &Ask::get("/readyz")).await;
+    assert_eq!((ready.status, ready.text()), (200, "ready\n"));
+    for path in ["/state", "/metrics", "/nothing"] {
+        assert_eq!(ask(admin, &Ask::get(path)).await.status, 401, "{path}");
+    }
+    let drain = Ask::post("/backends/a/drain", "{}");
+    assert_eq!(ask(admin, &drain).await.status, 401);
+    assert_eq!(
+        ask(admin, &drain.clone().key("operators-onlx"))
+            .await
+            .status,
+        401
+    );
+    let full = ask(admin, &Ask::get("/readyz").key("operators-only")).await;
+    assert_eq!(full.json()["models"][0]["model"], "tiny");
+    assert_eq!(ask(admin, &drain.key("operators-only")).await.status, 200);
+    let ready = ask(admin, &Ask::get("/readyz")).await;
+    assert_eq!((ready.status, ready.text()), (503, "not ready\n"));
+    std::fs::remove_file(&file).unwrap();
+    stand.will_be_cut();
+}
