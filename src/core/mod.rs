@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod placement;
 pub mod prefix;
 pub mod queue;
+pub mod rate;
 pub mod reject;
 mod roster;
 pub mod stats;
