@@ -193,12 +193,16 @@ fn tenants(config: &Config, report: &Report) {
                 format!("{path}.anonymous"),
                 Some("accepted"),
             );
-        } else if tenant.keys.is_empty() && tenant.certificates.is_empty() {
+        } else if tenant.keys.is_empty()
+            && tenant.certificates.is_empty()
+            && config.auth.jwt.is_none()
+        {
             let problem = "is needed, or anonymous = \"accepted\": nobody could be this tenant";
             report.note(format!("{path}.key_sha256"), None, problem);
         }
         limits(tenant, &path, report);
         queue_wait(config, tenant, &path, report);
+        body(config, tenant, &path, report);
         tiers(tenant, &path, report);
         access(config, tenant, &path, report);
     }
@@ -229,6 +233,15 @@ fn queue_wait(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
             Some(format!("\"{}\"", time_text(wait))),
             problem,
         );
+    }
+}
+
+fn body(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
+    let most = config.server.max_body_bytes;
+    if let Some(bytes) = tenant.limits.max_body_bytes.filter(|bytes| *bytes > most) {
+        let problem = format!("must be at most server.max_body_bytes, {most}");
+        let shown = Some(bytes.to_string());
+        report.note(format!("{path}.max_body_bytes"), shown, problem);
     }
 }
 

@@ -140,6 +140,7 @@ impl Default for Auth {
         Self {
             max_failed_keys: 20,
             failed_keys_window: Duration::from_secs(60),
+            jwt: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::tls;
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
+use crate::core::rate::Rate;
 use crate::core::units::{BlockSize, Blocks};
 
 const MOST_TOKENS: u64 = 1_000_000_000_000;
@@ -331,5 +332,22 @@ fn limits(section: &mut Section<'_>) -> Limits {
         max_in_flight: tokens(section, "max_in_flight_tokens", 1..=MOST_TOKENS),
         max_waiting: section.small("max_waiting", 0..=1_000_000),
         max_queue_wait: section.optional_time("max_queue_wait", milliseconds(100..=86_400_000)),
+        requests: rate(section, ["requests_per_minute", "request_burst"]),
+        tokens: rate(section, ["tokens_per_minute", "token_burst"]),
+        max_body_bytes: section.number("max_body_bytes", 1024..=1 << 30),
     }
+}
+
+/// A rate, whose burst is a minute's worth where none is given.
+fn rate(section: &mut Section<'_>, [rate, burst]: [&'static str; 2]) -> Option<Rate> {
+    let per_minute = section.number(rate, 1..=MOST_TOKENS);
+    let at_once = section.number(burst, 1..=MOST_TOKENS);
+    if let (None, Some(at_once)) = (per_minute, at_once) {
+        let problem = format!("means nothing without {rate}");
+        section.note(burst, Some(at_once.to_string()), problem);
+    }
+    per_minute.map(|per_minute| Rate {
+        per_minute,
+        burst: at_once.unwrap_or(per_minute),
+    })
 }

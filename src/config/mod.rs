@@ -15,6 +15,7 @@ mod cross;
 mod defaults;
 mod fleet;
 mod hub;
+mod jwt;
 mod policy;
 mod problem;
 mod reader;
@@ -31,6 +32,7 @@ use std::path::Path;
 use reader::Report;
 
 pub use content::{Content, MediaScheme, PrivateHosts, RequestTemplate};
+pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
 pub use problem::{Problem, Problems};
 pub use resolved::{
     AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
@@ -100,7 +102,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         queue: sections::queue(root.section("queue")),
         admission: sections::admission(root.section("admission")),
         counting: sections::counting(root.section("counting")),
-        auth: sections::auth(root.section("auth")),
+        auth: sections::auth(root.section("auth"), around),
         content: content::content(root.section("content"), around),
         log: sections::log(root.section("log"), around),
         hub: hub::hub(root.section("hub"), around),

@@ -12,9 +12,11 @@ use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
 use crate::core::queue::Unserved;
+use crate::core::rate::Rate;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 
 use super::content::Content;
+use super::jwt::Jwt;
 use super::problem::Problem;
 use super::secret::{KeyDigest, Secret};
 use super::tls::{BackendTls, CertificateMatch, ListenerTls};
@@ -39,7 +41,7 @@ pub struct Config {
     pub admission: AdmissionConfig,
     /// Counting prompts.
     pub counting: Counting,
-    /// Guessing of API keys.
+    /// Guessing of API keys, and tokens beside them.
     pub auth: Auth,
     /// What requests may carry beside text.
     pub content: Content,
@@ -176,13 +178,15 @@ pub struct Counting {
     pub check_one_in: u32,
 }
 
-/// Guessing of API keys.
+/// Guessing of API keys, and tokens beside them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Auth {
     /// Wrong keys one address may send within `failed_keys_window`.
     pub max_failed_keys: u32,
     /// Length of the window.
     pub failed_keys_window: Duration,
+    /// JSON Web Tokens as a second way in, if any.
+    pub jwt: Option<Jwt>,
 }
 
 /// Where tokenizer files of named models come from.
@@ -361,6 +365,12 @@ pub struct Limits {
     pub max_waiting: Option<u32>,
     /// Longest wait; at most the queue's.
     pub max_queue_wait: Option<Duration>,
+    /// Requests a minute, over all pools.
+    pub requests: Option<Rate>,
+    /// Prompt and output tokens a minute, over all pools.
+    pub tokens: Option<Rate>,
+    /// Largest request body, in bytes; at most the server's.
+    pub max_body_bytes: Option<u64>,
 }
 
 /// Whether requests without a key belong to a tenant.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use super::jwt;
 use super::reader::Section;
 use super::resolved::{
     AccessLog, Admin, AdmissionConfig, Auth, Counting, Log, LogFormat, Probe, Queue,
@@ -176,7 +177,7 @@ pub(super) fn counting(mut section: Section<'_>) -> Counting {
     counting
 }
 
-pub(super) fn auth(mut section: Section<'_>) -> Auth {
+pub(super) fn auth(mut section: Section<'_>, around: &dyn Surroundings) -> Auth {
     let default = Auth::default();
     let auth = Auth {
         max_failed_keys: section
@@ -187,6 +188,7 @@ pub(super) fn auth(mut section: Section<'_>) -> Auth {
             seconds(1..=3600),
             default.failed_keys_window,
         ),
+        jwt: jwt::jwt(section.section("jwt"), around),
     };
     section.finish();
     auth
@@ -277,7 +279,8 @@ pub(super) fn secret(
     }))
 }
 
-fn file_text(path: &Path, around: &dyn Surroundings) -> Result<String, String> {
+/// The text of a file, or why it cannot be read.
+pub(super) fn file_text(path: &Path, around: &dyn Surroundings) -> Result<String, String> {
     around
         .text(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))

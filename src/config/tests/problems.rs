@@ -59,7 +59,7 @@ fn a_file_that_cannot_be_read_is_one_problem() {
 fn a_key_that_is_nothing_like_a_known_one_lists_those_there_are() {
     assert_eq!(
         told("[auth]\nxyzzy = 1"),
-        "auth.xyzzy: unknown key; known here: max_failed_keys, failed_keys_window"
+        "auth.xyzzy: unknown key; known here: max_failed_keys, failed_keys_window, jwt"
     );
 }
 
