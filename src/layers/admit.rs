@@ -14,7 +14,7 @@ use crate::core::reject::Reject;
 use crate::gate::{Lease, Submission};
 
 use super::BoxFuture;
-use super::error::{ForwardError, Refusal};
+use super::error::{ForwardError, Refusal, TenantError};
 use super::steps::{Leased, Letter, Measured};
 
 /// Backends a request is offered to, where each is lost before it takes a byte.
@@ -74,6 +74,17 @@ fn expired(letter: &Letter, reject: Reject) -> Reject {
     reject
 }
 
+/// Charges the tenant's rate the most that `measured` may use. From here on the
+/// trail owns the charge, whatever becomes of the request.
+fn charge(measured: &Measured) -> Result<(), TenantError> {
+    let Letter { tenant, trail, .. } = &measured.letter;
+    let limits = &tenant.tenant.limits;
+    let charge = tenant.rates.charge(limits, measured.outline.cost);
+    trail.look_at_rates(tenant);
+    trail.charged(charge?);
+    Ok(())
+}
+
 // === impl AdmitLayer ===
 
 impl<S> Layer<S> for AdmitLayer {
@@ -103,6 +114,7 @@ where
     fn call(&mut self, measured: Measured) -> Self::Future {
         let mut inner = self.0.clone();
         Box::pin(async move {
+            charge(&measured)?;
             let mut measured = measured;
             for _ in 0..TRIES {
                 let lease = acquire(&measured).await?;

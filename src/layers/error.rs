@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::core::reject::Reject;
 use crate::core::units::Tokens;
 use crate::protocol::{RequestError, RouteError};
-use crate::tenants::{AuthError, LimitError};
+use crate::tenants::{AuthError, LimitError, RateError};
 
 use super::threads::Undone;
 
@@ -47,6 +47,9 @@ pub enum TenantError {
     /// Its key says so.
     #[error(transparent)]
     Key(#[from] AuthError),
+    /// It does not keep to a rate of its tenant.
+    #[error(transparent)]
+    Rate(#[from] RateError),
     /// No pool it may use has a waiting place left for it; as the last one said.
     #[error(transparent)]
     Full(Reject),

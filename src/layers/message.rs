@@ -5,7 +5,7 @@
 
 use crate::core::reject::Reject;
 use crate::protocol::{Route, RouteError};
-use crate::tenants::{AuthError, LimitError};
+use crate::tenants::{AuthError, LimitError, RateError};
 
 use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError, Whose};
 use super::ingest::ACCEPTED_ENCODINGS;
@@ -34,6 +34,7 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
             | MeasureError::Limit(_)
             | MeasureError::TooLong { .. },
         )
+        | Refusal::Tenant(TenantError::Rate(RateError::AboveBurst { .. }))
         | Refusal::Admit(Reject::ContextTooLong { .. } | Reject::AboveTenantShare { .. }) => prompt,
         _ => None,
     }
@@ -72,9 +73,33 @@ fn tenant(error: &TenantError) -> String {
         TenantError::Key(AuthError::TooManyFailures { .. }) => {
             "Too many incorrect API keys came from this address.".into()
         }
+        TenantError::Key(AuthError::Token(error)) => sentence(&error.to_string()),
+        TenantError::Rate(error) => rate(error),
         TenantError::Full(reject) => admit(reject),
         TenantError::BodyBudgetSpent => BODY_BUDGET.into(),
         TenantError::Draining => "The gateway is shutting down.".into(),
+    }
+}
+
+fn rate(error: &RateError) -> String {
+    match error {
+        RateError::Requests { per_minute, .. } => {
+            format!("Rate limit reached: {per_minute} requests a minute for your tenant.")
+        }
+        RateError::Tokens {
+            asked,
+            remaining,
+            per_minute,
+            ..
+        } => format!(
+            "Rate limit reached: {per_minute} tokens a minute for your tenant. {remaining} are \
+             left at the moment, and this request may use {asked}."
+        ),
+        RateError::AboveBurst { asked, burst } => format!(
+            "This model's maximum context length is {burst} tokens at once for your tenant's rate \
+             of tokens. However, this request may use {asked} tokens. Please reduce the prompt or \
+             the output asked for."
+        ),
     }
 }
 
@@ -229,6 +254,10 @@ mod tests {
                 asked: prompt,
                 limit,
             }),
+            Refusal::Tenant(TenantError::Rate(RateError::AboveBurst {
+                asked: output,
+                burst: limit,
+            })),
             Refusal::Measure(MeasureError::Limit(LimitError::Context {
                 prompt,
                 output,

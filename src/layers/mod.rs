@@ -35,6 +35,7 @@ pub mod outputs;
 mod owned;
 pub mod pool;
 pub mod provenance;
+mod quota;
 pub mod reason;
 pub mod relay;
 pub mod rescue;

@@ -22,6 +22,7 @@ use crate::protocol::route;
 use crate::telemetry::{Finish, Telemetry};
 
 use super::BoxFuture;
+use super::quota;
 use super::steps::Traced;
 use super::trail::{Facts, Trail};
 
@@ -158,6 +159,9 @@ fn explain(facts: &Facts, headers: &mut HeaderMap) {
     }
     if let Some(tokens) = facts.set_output {
         set(headers, MAX_TOKENS, &tokens.to_string());
+    }
+    if let Some(standing) = &facts.standing {
+        quota::tell(standing, headers);
     }
     if let (Some(reason), Finish::Refused) = (record.reason, record.finish) {
         set(headers, REASON, reason);

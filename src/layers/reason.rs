@@ -5,7 +5,7 @@
 
 use crate::core::reject::{QueueBound, Reject};
 use crate::protocol::{Code, RouteError};
-use crate::tenants::{AuthError, LimitError};
+use crate::tenants::{AuthError, LimitError, RateError};
 
 use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError, Whose};
 
@@ -19,6 +19,12 @@ pub enum Reason {
     TooManyAuthFailures,
     /// The tenant's places in the queue are taken.
     TenantQueueFull,
+    /// The tenant's requests a minute are used up.
+    TenantRequestRate,
+    /// The tenant's tokens a minute are used up.
+    TenantTokenRate,
+    /// One request above what the tenant's token rate lets through at once.
+    AboveTokenBurst,
     /// The body budget is spent.
     ServerBusy,
     /// Draining.
@@ -81,10 +87,13 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in declaration order.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 34] = [
         Self::InvalidApiKey,
         Self::TooManyAuthFailures,
         Self::TenantQueueFull,
+        Self::TenantRequestRate,
+        Self::TenantTokenRate,
+        Self::AboveTokenBurst,
         Self::ServerBusy,
         Self::ServerShutdown,
         Self::UnknownRoute,
@@ -121,6 +130,9 @@ impl Reason {
             Self::InvalidApiKey => "invalid_api_key",
             Self::TooManyAuthFailures => "too_many_auth_failures",
             Self::TenantQueueFull => "tenant_queue_full",
+            Self::TenantRequestRate => "tenant_request_rate",
+            Self::TenantTokenRate => "tenant_token_rate",
+            Self::AboveTokenBurst => "above_token_burst",
             Self::ServerBusy => "server_busy",
             Self::ServerShutdown => "server_shutdown",
             Self::UnknownRoute => "unknown_route",
@@ -178,6 +190,9 @@ impl TenantError {
         match self {
             Self::Key(AuthError::TooManyFailures { .. }) => Reason::TooManyAuthFailures,
             Self::Key(_) => Reason::InvalidApiKey,
+            Self::Rate(RateError::Requests { .. }) => Reason::TenantRequestRate,
+            Self::Rate(RateError::Tokens { .. }) => Reason::TenantTokenRate,
+            Self::Rate(RateError::AboveBurst { .. }) => Reason::AboveTokenBurst,
             Self::Full(reject) => reject_reason(reject),
             Self::BodyBudgetSpent => Reason::ServerBusy,
             Self::Draining => Reason::ServerShutdown,

@@ -41,7 +41,9 @@ pub const fn status_and_code(reason: Reason) -> (StatusCode, Code) {
     match reason {
         Reason::InvalidApiKey => (StatusCode::UNAUTHORIZED, Code::InvalidApiKey),
         Reason::TooManyAuthFailures => (StatusCode::TOO_MANY_REQUESTS, Code::TooManyAuthFailures),
-        Reason::TenantQueueFull => (StatusCode::TOO_MANY_REQUESTS, Code::TenantLimitExceeded),
+        Reason::TenantQueueFull | Reason::TenantRequestRate | Reason::TenantTokenRate => {
+            (StatusCode::TOO_MANY_REQUESTS, Code::TenantLimitExceeded)
+        }
         Reason::ServerBusy | Reason::BackendBusy => {
             (StatusCode::SERVICE_UNAVAILABLE, Code::ServerBusy)
         }
@@ -74,6 +76,7 @@ pub const fn status_and_code(reason: Reason) -> (StatusCode, Code) {
         | Reason::TenantPromptLimit
         | Reason::TenantOutputLimit
         | Reason::ContextTooLong
+        | Reason::AboveTokenBurst
         | Reason::AboveTenantShare => (StatusCode::BAD_REQUEST, Code::ContextLengthExceeded),
         Reason::QueueRequestsFull | Reason::QueueTokensFull | Reason::PredictedWaitTooLong => {
             (StatusCode::TOO_MANY_REQUESTS, Code::Overloaded)

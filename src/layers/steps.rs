@@ -19,7 +19,7 @@ use crate::core::units::Tokens;
 use crate::gate::Lease;
 use crate::protocol::request::Stream;
 use crate::protocol::{Request, Route, TopLevel};
-use crate::tenants::TenantRef;
+use crate::tenants::{Cost, TenantRef};
 use crate::tokenize::Sample;
 
 use super::budget::Share;
@@ -95,6 +95,8 @@ pub struct Outline {
     pub(super) claim: Option<u64>,
     /// Prompt tokens over all prompts.
     pub(super) prompt: Tokens,
+    /// The most it may cost its tenant's rate.
+    pub(super) cost: Cost,
 }
 
 /// A request that holds KV on a backend.

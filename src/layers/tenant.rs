@@ -10,6 +10,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
 use http::Response;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -18,14 +19,16 @@ use tower::{Layer, Service};
 
 use crate::gate::Clock;
 use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
-use crate::tenants::{ClientCertificate, TenantRef};
+use crate::tenants::{ClientCertificate, Moment, TenantRef};
 
 use super::BoxFuture;
 use super::budget::Budget;
 use super::door::Door;
 use super::error::{Refusal, TenantError};
+use super::ingest::BodyLimits;
 use super::snapshot::{Current, Snapshot};
 use super::steps::{Keyed, Traced};
+use super::trail::Trail;
 
 /// Where Anthropic's clients put their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -99,14 +102,15 @@ impl TenantLayer {
         let key = key(&head.headers, matched);
         let tenant = snapshot
             .tenants
-            .authenticate(key.as_deref(), from, self.clock.now())?;
+            .authenticate(key.as_deref(), from, self.now())?;
         let Ok(matched) = matched else {
             return Ok(tenant);
         };
         // Only a request that will queue must find room; what holds no KV, the
         // model list, and what is not served at all, get their own answers.
         if matched.route != Route::Models {
-            self.look_at_budget(head, snapshot)?;
+            let limits = BodyLimits::of(&snapshot.config.server);
+            self.look_at_budget(head, limits.within(&tenant.tenant.limits))?;
         }
         if matched.route.work() != WorkKind::Aside {
             look_ahead(&tenant, snapshot)?;
@@ -114,8 +118,15 @@ impl TenantLayer {
         Ok(tenant)
     }
 
-    fn look_at_budget(&self, head: &Parts, snapshot: &Snapshot) -> Result<(), TenantError> {
-        let limit = snapshot.config.server.max_body_bytes;
+    fn now(&self) -> Moment {
+        Moment {
+            now: self.clock.now(),
+            date: SystemTime::now(),
+        }
+    }
+
+    fn look_at_budget(&self, head: &Parts, limits: BodyLimits) -> Result<(), TenantError> {
+        let limit = limits.max_body_bytes;
         let announced = head
             .headers
             .get(CONTENT_LENGTH)
@@ -127,6 +138,17 @@ impl TenantLayer {
         }
         Ok(())
     }
+}
+
+/// Takes one request of the tenant's rate, whichever route is served. The last
+/// step at the door: what is refused for want of room costs nothing.
+fn take_one(tenant: &TenantRef, trail: &Trail) -> Result<(), TenantError> {
+    if trail.read(|facts| facts.route.is_none()) {
+        return Ok(());
+    }
+    let taken = tenant.rates.request(&tenant.tenant.limits);
+    trail.look_at_rates(tenant);
+    Ok(taken?)
 }
 
 fn look_ahead(tenant: &TenantRef, snapshot: &Snapshot) -> Result<(), TenantError> {
@@ -171,9 +193,16 @@ where
 
     fn call(&mut self, traced: Traced<B>) -> Self::Future {
         let snapshot = self.layer.current.load();
-        match self.layer.admit(&traced.head, &snapshot) {
-            Ok(tenant) => {
+        let admitted = self
+            .layer
+            .admit(&traced.head, &snapshot)
+            .and_then(|tenant| {
                 traced.trail.belongs_to(&tenant);
+                take_one(&tenant, &traced.trail)?;
+                Ok(tenant)
+            });
+        match admitted {
+            Ok(tenant) => {
                 let over = self.layer.door.over();
                 let answer = self.inner.call(Keyed {
                     traced,

@@ -14,7 +14,7 @@ use crate::config::BackendVisibility;
 use crate::core::units::Tokens;
 use crate::protocol::Route;
 use crate::telemetry::{AccessRecord, Finish, Metrics, Telemetry, UpstreamFailure};
-use crate::tenants::TenantRef;
+use crate::tenants::{Charge, Standing, TenantRef};
 
 use super::reason::Reason;
 
@@ -40,6 +40,10 @@ pub struct Facts {
     pub backend_name: BackendVisibility,
     /// `max_tokens` as the gateway wrote it into the body.
     pub set_output: Option<Tokens>,
+    /// What its tenant's rates had left when that was last looked at.
+    pub standing: Option<Standing>,
+    /// What it was charged; settled at the end of the trail at the latest.
+    charge: Option<Charge>,
 }
 
 // === impl Trail ===
@@ -58,6 +62,8 @@ impl Trail {
                 route,
                 backend_name: BackendVisibility::Hidden,
                 set_output: None,
+                standing: None,
+                charge: None,
             }),
         }))
     }
@@ -87,6 +93,37 @@ impl Trail {
         self.note(|facts| {
             facts.record.tenant = Some(Arc::from(tenant.tenant.name.as_str()));
             facts.backend_name = tenant.tenant.backend_name;
+        });
+    }
+
+    /// Notes what its tenant's rates have left at this moment.
+    pub fn look_at_rates(&self, tenant: &TenantRef) {
+        let standing = tenant.rates.standing(&tenant.tenant.limits);
+        self.note(|facts| facts.standing = Some(standing));
+    }
+
+    /// Notes what the request was charged. The trail owns it from now on, so
+    /// that it is settled whatever ends the request.
+    pub fn charged(&self, charge: Charge) {
+        self.note(|facts| facts.charge = Some(charge));
+    }
+
+    /// Tells the charge what became of the request.
+    pub fn tell_charge(&self, tell: impl FnOnce(&mut Charge)) {
+        self.note(|facts| {
+            if let Some(charge) = &mut facts.charge {
+                tell(charge);
+            }
+        });
+    }
+
+    /// Settles the charge at what was used, prompt and output.
+    pub fn settle(&self, used: Tokens) {
+        self.note(|facts| {
+            if let Some(charge) = facts.charge.take() {
+                facts.record.charged_tokens = Some(used.get());
+                charge.settle(used);
+            }
         });
     }
 
@@ -134,6 +171,9 @@ impl Drop for Inner {
         let blank = AccessRecord::new(SystemTime::UNIX_EPOCH, Arc::from(""), "other");
         let mut record = std::mem::replace(&mut facts.record, blank);
         record.duration_ms = Some(took);
+        if let Some(charge) = facts.charge.take() {
+            record.charged_tokens = Some(charge.used().get());
+        }
         self.telemetry.finished(record);
     }
 }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::core::reject::Reject;
-use crate::tenants::AuthError;
+use crate::tenants::{AuthError, RateError};
 
 use super::error::{ForwardError, IngestError, MeasureError, Refusal, TenantError};
 
@@ -50,6 +50,10 @@ fn tenant(error: &TenantError) -> Option<Crowd> {
         TenantError::Key(AuthError::TooManyFailures { retry_after }) => {
             Some(Crowd::One(retry_after))
         }
+        TenantError::Rate(
+            RateError::Requests { retry_after, .. } | RateError::Tokens { retry_after, .. },
+        ) => Some(Crowd::One(retry_after)),
+        TenantError::Rate(RateError::AboveBurst { .. }) => None,
         TenantError::Full(ref reject) => admit(reject),
         TenantError::Key(_) => None,
         TenantError::BodyBudgetSpent => Some(Crowd::Many(SOON)),

@@ -74,6 +74,9 @@ pub struct AccessRecord {
     pub reason: Option<&'static str>,
     /// Whose figure the output tokens are.
     pub output_precision: Option<OutputPrecision>,
+    /// Prompt and output tokens its tenant's rate was finally charged; `null` for
+    /// what never joined the line.
+    pub charged_tokens: Option<u64>,
 }
 
 /// What made a request special to admission.
@@ -148,6 +151,7 @@ impl AccessRecord {
             status: None,
             reason: None,
             output_precision: None,
+            charged_tokens: None,
         }
     }
 }

@@ -94,6 +94,19 @@ impl FailedKeys {
         Ok(())
     }
 
+    /// Refuses an address over its limit from which no right key ever came, so
+    /// that nothing costly is done for it.
+    pub(super) fn is_welcome(&self, from: IpAddr, now: Time) -> Result<(), AuthError> {
+        let Some(address) = self.addresses.get(&network(from)) else {
+            return Ok(());
+        };
+        let over = address.is_live(now, self.window) && address.failures >= self.limit;
+        if over && address.proven == 0 {
+            return Err(self.too_many(&address, now));
+        }
+        Ok(())
+    }
+
     fn too_many(&self, address: &Address, now: Time) -> AuthError {
         let retry_after = (address.since + self.window).since(now);
         AuthError::TooManyFailures { retry_after }

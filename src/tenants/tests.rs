@@ -28,9 +28,14 @@ fn at(seconds: u64) -> Time {
     Time::from_start(Duration::from_secs(seconds))
 }
 
+fn moment(now: Time) -> Moment {
+    let date = SystemTime::UNIX_EPOCH;
+    Moment { now, date }
+}
+
 fn ask(tenants: &Tenants, header: &str, from: IpAddr, now: Time) -> Result<String, AuthError> {
     let header = HeaderValue::from_str(header).expect("a header value");
-    let found = tenants.authenticate(Some(&header), from, now)?;
+    let found = tenants.authenticate(Some(&header), from, moment(now))?;
     Ok(found.tenant.name.clone())
 }
 
@@ -55,7 +60,7 @@ fn a_key_names_its_tenant() {
 fn a_request_without_a_key_is_refused_where_nobody_is_anonymous() {
     let tenants = Tenants::new(&two_tenants());
     let refused = tenants
-        .authenticate(None, HOME, at(0))
+        .authenticate(None, HOME, moment(at(0)))
         .map(|found| found.id);
     assert_eq!(refused, Err(AuthError::Missing));
 }
@@ -66,7 +71,7 @@ fn a_request_without_a_key_is_the_anonymous_tenants() {
     config.tenants.push(Tenant::open());
     let tenants = Tenants::new(&config);
     let found = tenants
-        .authenticate(None, HOME, at(0))
+        .authenticate(None, HOME, moment(at(0)))
         .map(|found| found.id);
     assert_eq!(found, Ok(TenantId(2)));
 }
@@ -179,12 +184,12 @@ fn a_flood_of_addresses_is_bounded_and_ages_out() {
         refused, 97,
         "100 strangers share one window of 3 wrong keys"
     );
-    assert_eq!(tenants.failures.len(), MAX_ADDRESSES + 1);
+    assert_eq!(tenants.shared.failures.len(), MAX_ADDRESSES + 1);
     assert_eq!(
         ask(&tenants, "Bearer guess", AWAY, at(70)),
         Err(AuthError::Unknown)
     );
-    assert_eq!(tenants.failures.len(), 1);
+    assert_eq!(tenants.shared.failures.len(), 1);
 }
 
 #[test]

@@ -26,6 +26,7 @@ use crate::core::units::Tokens;
 use crate::gate::Lease;
 use crate::protocol::request::Stream;
 use crate::telemetry::{Finish, UpstreamFailure};
+use crate::tenants::Charge;
 use crate::upstream::client::{Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
 
@@ -74,6 +75,7 @@ impl<C: Connector> Forward<C> {
         let seat = measured.letter.pool.seat(lease.grant().backend);
         let request = edits::request(&measured, lease.grant());
         let limits = limits(&measured);
+        measured.letter.trail.tell_charge(Charge::sent);
         let answer = match self.send(&seat, request, limits).await {
             Sent::Answered(answer) => answer,
             failed => {
@@ -132,6 +134,11 @@ impl<C: Connector> Forward<C> {
 /// Reports a failed try and says whether the request may go elsewhere.
 fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
     let trail = measured.letter.trail.clone();
+    let timed_out = matches!(sent, Sent::Failed(SendError::FirstByte(_)) | Sent::TooSlow);
+    if !timed_out {
+        // Who waited for more than is allowed has used the engine all the same.
+        trail.tell_charge(Charge::unspent);
+    }
     let (outcome, failure, error) = match sent {
         Sent::Failed(error) if error.delivery() == Delivery::Nothing => {
             tracing::debug!(backend = %seat.name(), %error, "request not delivered");
@@ -168,6 +175,7 @@ fn answered_badly<U>(
 ) -> Result<Response<AnswerBody<U>>, Undelivered> {
     let (trail, status) = (&measured.letter.trail, head.status);
     let is_refusal = status.is_client_error();
+    trail.tell_charge(Charge::unspent);
     if is_refusal || status == StatusCode::SERVICE_UNAVAILABLE {
         // Nothing was generated, and nobody is to blame.
         lease.finish(Tokens::ZERO, Tokens::ZERO);

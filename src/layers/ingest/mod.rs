@@ -88,7 +88,7 @@ impl IngestLayer {
         } = keyed;
         let Traced { head, body, trail } = traced;
         let coding = check_body_headers(&head.headers, route.media())?;
-        let limits = BodyLimits::of(&snapshot.config.server);
+        let limits = BodyLimits::of(&snapshot.config.server).within(&tenant.tenant.limits);
         let body = read::read(&head.headers, body, &self.budget, &limits).await?;
         let errand = Errand::of(&tenant, body.bytes.len());
         let body = self.unpack((body, coding), limits, errand).await?;

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body_util::BodyExt;
 
-use crate::config::Server;
+use crate::config::{Limits, Server};
 use crate::layers::budget::Budget;
 use crate::layers::error::IngestError;
 use crate::layers::steps::Body;
@@ -39,6 +39,14 @@ impl BodyLimits {
             max_body_bytes: server.max_body_bytes,
             body_timeout: server.body_timeout,
         }
+    }
+
+    /// These, and what one tenant may send.
+    #[must_use]
+    pub fn within(mut self, tenant: &Limits) -> Self {
+        let own = tenant.max_body_bytes.unwrap_or(u64::MAX);
+        self.max_body_bytes = self.max_body_bytes.min(own);
+        self
     }
 }
 

@@ -7,6 +7,7 @@
 mod audio;
 mod beside;
 mod ceiling;
+mod cost;
 mod count;
 mod engine;
 mod offline;
@@ -30,7 +31,7 @@ use crate::core::units::Tokens;
 use crate::protocol::request::{Padding, Prompt, Stream};
 use crate::protocol::{Request, WorkKind};
 use crate::telemetry::Class;
-use crate::tenants;
+use crate::tenants::{self, Cost};
 use crate::tokenize::Precision;
 use crate::upstream::client::{Client, Connector};
 
@@ -133,12 +134,13 @@ impl<C: Connector> MeasureLayer<C> {
         must_do(&letter, &counted, &bounds)?;
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
-        let outline = outline(&letter, &request, &counted, asked);
+        let mut outline = outline(&letter, &request, &counted, asked);
         if let (true, Some(longest)) = (has_two_readings(letter.route), bounds.longest) {
             counted.cut(longest);
         }
         let length = length(&letter, documents);
         let demand = demand(&letter, &request, counted, (output, length, deadline));
+        outline.cost = cost::most(&demand, bounds.longest, &letter);
         Ok(Measured {
             letter,
             demand,
@@ -323,6 +325,10 @@ fn outline(
         sample: counted.sample,
         claim: counted.claim,
         prompt: counted.total(),
+        cost: Cost {
+            prompt: counted.total(),
+            output: Tokens::ZERO,
+        },
     }
 }
 

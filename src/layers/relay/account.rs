@@ -154,11 +154,21 @@ impl Account {
         }
     }
 
-    /// Notes what the answer used, and learns from the engine's own account.
+    /// The engine would not serve the request, or failed it before any output:
+    /// its tenant's rate is not charged.
+    pub(super) fn costs_nothing(&self) {
+        self.trail.settle(Tokens::ZERO);
+    }
+
+    /// Notes what the answer used, charges it where nobody has said that it costs
+    /// nothing, and learns from the engine's own account.
     pub(super) fn close(&self, ended: &Ended, output: Output) {
         if let Some(usage) = &ended.usage {
             self.learn(usage);
         }
+        let prompt = ended.usage.map(|usage| Tokens::new(usage.prompt_tokens));
+        let prompt = prompt.unwrap_or(self.prompt);
+        self.trail.settle(prompt.saturating_add(output.tokens));
         let is_known = ended.usage.is_some() || !output.tokens.is_zero();
         self.trail.note(|facts| {
             let record = &mut facts.record;

@@ -243,6 +243,9 @@ where
                 lease.fail();
             }
             self.account.broke(failure, cause);
+            if output.tokens.is_zero() {
+                self.account.costs_nothing();
+            }
         }
         self.account.close(&ended, output);
         self.account.ended(Finish::Failed, Some(cause.reason()));
@@ -288,12 +291,16 @@ impl<U> Relay<U> {
         let output = account.output(ended, Told::Whole);
         let finish = match (self.kind, ended.state) {
             (Kind::Refusal, _) => {
+                account.costs_nothing();
                 lease.finish(Tokens::ZERO, Tokens::ZERO);
                 Finish::Complete
             }
             (_, Wholeness::EngineFailed) => {
                 lease.fail();
                 account.failed(UpstreamFailure::ErrorEvent);
+                if output.tokens.is_zero() {
+                    account.costs_nothing();
+                }
                 Finish::Failed
             }
             _ => {

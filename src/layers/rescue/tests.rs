@@ -11,7 +11,7 @@ use crate::core::units::Tokens;
 use crate::layers::error::{ForwardError, MeasureError, TenantError};
 use crate::layers::fixture::Fixture;
 use crate::protocol::{Route, parse};
-use crate::tenants::{AuthError, LimitError};
+use crate::tenants::{AuthError, LimitError, RateError, TokenError};
 
 const SOON: Duration = Duration::from_secs(3);
 const SOME: Tokens = Tokens::new(7);
@@ -41,7 +41,22 @@ fn tenant_errors() -> Vec<TenantError> {
         TenantError::Key(AuthError::Missing),
         TenantError::Key(AuthError::Malformed),
         TenantError::Key(AuthError::Unknown),
+        TenantError::Key(AuthError::Token(TokenError::Expired)),
         TenantError::Key(AuthError::TooManyFailures { retry_after: SOON }),
+        TenantError::Rate(RateError::Requests {
+            per_minute: 5,
+            retry_after: SOON,
+        }),
+        TenantError::Rate(RateError::Tokens {
+            asked: SOME,
+            remaining: SOME,
+            per_minute: SOME,
+            retry_after: SOON,
+        }),
+        TenantError::Rate(RateError::AboveBurst {
+            asked: SOME,
+            burst: SOME,
+        }),
         TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,
