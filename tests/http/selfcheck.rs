@@ -83,7 +83,7 @@ async fn where_estimates_are_forbidden_a_demoted_route_is_served_with_its_margin
     let pool = stand.pool().await;
     assert_eq!(pool["counting"], "estimated");
     // What the tokenizer cannot count is refused as ever.
-    let image = json!({"type": "image_url", "image_url": {"url": "https://127.0.0.1/a.png"}});
+    let image = json!({"type": "image_url", "image_url": {"url": "https://images.example/a.png"}});
     let body = json!({"model": "tiny", "messages": [{"role": "user", "content": [image]}]});
     let reply = stand
         .ask(&Ask::post("/v1/chat/completions", body.to_string()))
