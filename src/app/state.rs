@@ -29,8 +29,15 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
         "phase": phase.name(),
         "ready": gateway.is_ready(),
         "body_bytes": gateway.body_bytes(),
+        "tasks": tasks(),
         "pools": pools,
     })
+}
+
+/// Tasks that live in the runtime, idle ones included; `None` outside of one.
+fn tasks() -> Option<usize> {
+    let runtime = tokio::runtime::Handle::try_current().ok()?;
+    Some(runtime.metrics().num_alive_tasks())
 }
 
 fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {

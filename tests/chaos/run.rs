@@ -20,6 +20,8 @@ use crate::tally::Tally;
 const TICK: Duration = Duration::from_millis(100);
 /// Descriptors that may be open more than before: connections to engines that idle.
 const SPARE_FDS: u64 = 8;
+/// Tasks that may live more than before: two for each such connection.
+const SPARE_TASKS: u64 = 16;
 /// Growth of memory after the first minute that a long run may have, in percent.
 const GROWTH: f64 = 5.0;
 /// From which length on growth is judged.
@@ -287,8 +289,9 @@ impl Run {
         loop {
             let after = self.look(Instant::now());
             let state = self.gateway.state();
-            let most = self.before.weight.fds + SPARE_FDS;
-            let quiet = books::debts(&state).is_empty() && after.weight.fds <= most;
+            let quiet = books::debts(&state).is_empty()
+                && after.weight.fds <= self.before.weight.fds + SPARE_FDS
+                && after.tasks <= self.before.tasks + SPARE_TASKS;
             if quiet && self.threads_are_back(&after) || Instant::now() > deadline {
                 return after;
             }
@@ -321,6 +324,10 @@ impl Run {
                 "{fds} descriptors, {} before",
                 self.before.weight.fds
             ));
+        }
+        if after.tasks > self.before.tasks + SPARE_TASKS {
+            let (tasks, before) = (after.tasks, self.before.tasks);
+            self.faults.push(format!("{tasks} tasks, {before} before"));
         }
         if !self.threads_are_back(after) {
             self.faults.push(format!(

@@ -123,7 +123,7 @@ impl Client {
             Err(_) if connection.used > 1 => {
                 Verdict::Visible("closed before the request".to_owned())
             }
-            Err(_) => Verdict::Visible("cut before an answer".to_owned()),
+            Err(error) => Verdict::Visible(format!("cut before an answer: {}", innermost(&error))),
         };
         self.kept = Some(connection);
         verdict
@@ -178,6 +178,15 @@ async fn storm(orders: &mut watch::Receiver<Orders>) {
     if ended {
         std::future::pending::<()>().await;
     }
+}
+
+/// What an error comes from.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
 }
 
 async fn read(answer: Response<Incoming>, ask: &Ask) -> Verdict {
