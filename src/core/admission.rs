@@ -35,6 +35,7 @@ mod refuse;
 mod roster;
 #[cfg(test)]
 mod tests;
+mod timeouts;
 
 /// Everything that is decided for a pool by its operator.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,8 +150,8 @@ impl Admission {
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
-            Prospect::TooLong { limit } => {
-                return Decision::Reject(refuse::too_long(demand, limit));
+            Prospect::TooLong { limit, pool } => {
+                return Decision::Reject(refuse::too_long(demand, limit, pool));
             }
             Prospect::Unknown if self.policy.queue.unserved == Unserved::Wait => {
                 (Tier::Standard, demand.output)
@@ -294,66 +295,6 @@ impl Admission {
         self.on_given_back(id, lease);
         self.close_retired(id);
         self.start_round(now, out);
-    }
-
-    /// The next instant at which [`handle_timeout`](Self::handle_timeout) has
-    /// something to do; `None` while nothing waits.
-    pub fn poll_timeout(&self, now: Time) -> Option<Time> {
-        if self.round.unfinished || self.round.unserved {
-            return Some(now).filter(|_| !self.queue.is_empty());
-        }
-        let growth = self
-            .round
-            .grown
-            .then_some(self.round.growth + drain::GROWTH_PAUSE);
-        let stale = self.next_staleness(now);
-        let waiting = !self.queue.is_empty();
-        let due = self
-            .queue
-            .next_timeout(now)
-            .into_iter()
-            .chain(growth)
-            .chain(stale)
-            .min();
-        due.filter(|_| waiting)
-    }
-
-    /// Drops waiters whose deadline has come, sets blocks aside for those that
-    /// were passed long enough, and goes on with an unfinished drain.
-    pub fn handle_timeout(&mut self, now: Time, out: &mut Vec<Effect>) {
-        let mut dropped = false;
-        while let Some(ticket) = self.queue.expired(now) {
-            self.expire(now, ticket, out);
-            dropped = true;
-        }
-        if std::mem::take(&mut self.round.unserved) {
-            self.judge(now, out);
-        } else if dropped || !self.round.unfinished {
-            self.start_round(now, out);
-        } else {
-            self.drain_queue(now, out);
-        }
-    }
-
-    /// A waiter's deadline has come: it waited for room, or for a backend.
-    fn expire(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
-        let is_served = self.is_served(now, ticket);
-        let waiter = self
-            .drop_waiter(now, ticket)
-            .expect("an expired ticket is in the queue");
-        self.flows.forget_if_gone(waiter.demand.tenant);
-        let reject = if is_served {
-            self.totals.expired += 1;
-            let left = self.queue.tokens() + waiter.tokens;
-            Reject::QueueTimeout {
-                waited: now - waiter.since,
-                retry_after: self.drain.retry_after(now, left),
-            }
-        } else {
-            self.totals.refused += 1;
-            self.no_backend(now)
-        };
-        out.push(Effect::Refuse { ticket, reject });
     }
 
     /// Whether every balance of the books equals the sum of its leases.

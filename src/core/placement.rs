@@ -78,8 +78,9 @@ pub(super) enum Prospect {
     Possible { home: Tier, output: OutputLimit },
     /// Nothing known can, but a backend of unknown capacity might.
     Unknown,
-    /// Nothing can, ever; the largest context that could be served.
-    TooLong { limit: Tokens },
+    /// Nothing can, ever; the largest context that could be served, and the most
+    /// that sequences may have together.
+    TooLong { limit: Tokens, pool: Tokens },
     /// No backend serves this model to this tenant.
     Nowhere,
 }
@@ -136,7 +137,8 @@ impl Fleet<'_> {
     /// Whether and where `asked` could ever be served.
     pub(super) fn prospect(&self, asked: Asked<'_>) -> Prospect {
         let mut possible = TierSet::NONE;
-        let (mut some, mut unknown, mut limit) = (false, false, Tokens::ZERO);
+        let (mut some, mut unknown) = (false, false);
+        let (mut limit, mut pool) = (Tokens::ZERO, Tokens::ZERO);
         let mut clamp: Option<(Tier, Tokens)> = None;
         for backend in self
             .backends
@@ -149,6 +151,7 @@ impl Fleet<'_> {
                 continue;
             };
             limit = limit.max(capacity.context_limit());
+            pool = pool.max(capacity.pool());
             let Some(room) = asked.shape.largest_output(capacity) else {
                 continue;
             };
@@ -173,7 +176,7 @@ impl Fleet<'_> {
                 output: OutputLimit::Asked(room),
             },
             _ if unknown => Prospect::Unknown,
-            (_, true) => Prospect::TooLong { limit },
+            (_, true) => Prospect::TooLong { limit, pool },
             (_, false) => Prospect::Nowhere,
         }
     }

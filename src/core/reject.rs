@@ -19,6 +19,18 @@ pub enum Reject {
         /// The largest context any backend allowed to serve it could hold.
         limit: Tokens,
     },
+    /// Each of its sequences fits somewhere, all of them together nowhere.
+    #[error("{sequences} sequences of {tokens} tokens together, at most {pool} fit anywhere")]
+    TooManySequences {
+        /// Sequences the engine would run.
+        sequences: u64,
+        /// Their prompts and outputs together, saturated.
+        tokens: Tokens,
+        /// The largest context of one sequence.
+        limit: Tokens,
+        /// The most that any backend allowed to serve it holds of all sequences.
+        pool: Tokens,
+    },
     /// One request alone is above the tenant's in-flight share.
     #[error("{asked} tokens asked, the tenant may hold {limit} at a time")]
     AboveTenantShare {
@@ -76,7 +88,7 @@ impl Reject {
     /// The reason as a metric label and a log field.
     pub const fn label(&self) -> &'static str {
         match self {
-            Self::ContextTooLong { .. } => "context_too_long",
+            Self::ContextTooLong { .. } | Self::TooManySequences { .. } => "context_too_long",
             Self::AboveTenantShare { .. } => "above_tenant_share",
             Self::TenantQueueFull { .. } => "tenant_queue_full",
             Self::Overloaded { bound, .. } => match bound {
@@ -92,7 +104,9 @@ impl Reject {
     /// When the client should come back, where coming back makes sense.
     pub const fn retry_after(&self) -> Option<Duration> {
         match *self {
-            Self::ContextTooLong { .. } | Self::AboveTenantShare { .. } => None,
+            Self::ContextTooLong { .. }
+            | Self::TooManySequences { .. }
+            | Self::AboveTenantShare { .. } => None,
             Self::TenantQueueFull { retry_after, .. }
             | Self::Overloaded { retry_after, .. }
             | Self::QueueTimeout { retry_after, .. }

@@ -1,5 +1,7 @@
 //! Poll-level tests of the door: pending, act, woken, ready.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio_test::{assert_pending, assert_ready, task};
@@ -163,6 +165,72 @@ async fn four_thousand_tasks_that_leave_at_random_leak_nothing() {
         totals.admitted,
         totals.finished + totals.failed + totals.cancelled
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_five_hundred_that_ask_at_once_no_more_than_fit_ever_hold() {
+    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    for _ in 0..if full { 500 } else { 50 } {
+        // 630 of 640 blocks: ten times 1,000 tokens fit and eleven do not.
+        let gate = gate(640);
+        let running = Arc::new(AtomicU32::new(0));
+        let tasks = (0..500_u64).map(|at| {
+            let (gate, running) = (gate.clone(), Arc::clone(&running));
+            tokio::spawn(async move {
+                let lease = match gate.submit(demand(600 + at % 7, 400 - at % 7)) {
+                    Submission::Admitted(lease) => lease,
+                    Submission::Waiting(ticket) => ticket.await.expect("no deadline"),
+                    Submission::Rejected(reject) => panic!("{reject}"),
+                };
+                let now = running.fetch_add(1, Ordering::SeqCst) + 1;
+                assert!(now <= 10, "{now} run at one time");
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                drop(lease);
+            })
+        });
+        let driver = tokio::spawn(gate.clone().drive());
+        for task in tasks.collect::<Vec<_>>() {
+            task.await.expect("no task panics");
+        }
+        driver.abort();
+        let state = gate.state();
+        assert!(state.is_idle(), "{state:?}");
+        let totals = state.totals;
+        assert_eq!((totals.received, totals.admitted), (500, 500));
+        assert_eq!(totals.overdrawn, 0);
+    }
+}
+
+/// A waiter's deadline and the end of what it waits for fall on one instant.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_at_the_very_moment_of_a_release_has_one_outcome() {
+    let gate = gate(10);
+    let driver = tokio::spawn(gate.clone().drive());
+    for round in 0..2000_u64 {
+        let lease = admitted(&gate, demand(80, 81));
+        let deadline = gate.clock().now() + Duration::from_secs(5);
+        let late = tokio::spawn(waiting(
+            &gate,
+            Demand {
+                deadline,
+                ..demand(80, 81)
+            },
+        ));
+        let next = tokio::spawn(waiting(&gate, demand(80, 81)));
+        let released = Duration::from_millis(4999 + round % 3);
+        tokio::time::sleep(released).await;
+        drop(lease);
+        let outcome = late.await.expect("no task panics");
+        assert_eq!(outcome.is_ok(), round % 3 == 0, "round {round}");
+        drop(outcome);
+        drop(next.await.expect("no task panics").expect("granted"));
+        assert!(gate.state().is_idle());
+    }
+    driver.abort();
+    let totals = gate.state().totals;
+    assert_eq!(totals.received, 6000);
+    assert_eq!(totals.received, totals.admitted + totals.expired);
 }
 
 #[tokio::test(start_paused = true)]

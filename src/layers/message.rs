@@ -3,7 +3,7 @@
 //! Decides words only. Context refusals begin with the words client libraries
 //! match: `This model's maximum context length is N tokens`.
 
-use crate::core::reject::Reject;
+use crate::core::reject::{QueueBound, Reject};
 use crate::protocol::{Route, RouteError};
 use crate::tenants::{AuthError, LimitError, RateError};
 
@@ -35,7 +35,11 @@ pub(super) fn param(refusal: &Refusal, route: Option<Route>) -> Option<&'static 
             | MeasureError::TooLong { .. },
         )
         | Refusal::Tenant(TenantError::Rate(RateError::AboveBurst { .. }))
-        | Refusal::Admit(Reject::ContextTooLong { .. } | Reject::AboveTenantShare { .. }) => prompt,
+        | Refusal::Admit(
+            Reject::ContextTooLong { .. }
+            | Reject::TooManySequences { .. }
+            | Reject::AboveTenantShare { .. },
+        ) => prompt,
         _ => None,
     }
 }
@@ -103,8 +107,24 @@ fn rate(error: &RateError) -> String {
     }
 }
 
-const OVERLOADED: &str = "The queue for this model is full. Try again later.";
-const BODY_BUDGET: &str = "The gateway holds as many request bodies as it may. Try again later.";
+const BODY_BUDGET: &str =
+    "The gateway holds as many bytes of request bodies as it may. Try again later.";
+
+/// Names the limit that was met.
+const fn overloaded(bound: QueueBound) -> &'static str {
+    match bound {
+        QueueBound::Requests => {
+            "As many requests wait for this model as its queue takes. Try again later."
+        }
+        QueueBound::Tokens => {
+            "The requests that wait for this model have as many tokens as its queue takes. Try \
+             again later."
+        }
+        QueueBound::PredictedWait => {
+            "The wait for this model is longer than this request may wait. Try again later."
+        }
+    }
+}
 
 fn waiting_full(waiting: u32, limit: u32) -> String {
     format!("{waiting} of your requests are waiting already; the limit is {limit}.")
@@ -209,12 +229,22 @@ fn admit(reject: &Reject) -> String {
             "This model's maximum context length is {limit} tokens. However, your prompt has \
              {prompt} tokens and you asked for {output} output tokens. Please reduce either."
         ),
+        Reject::TooManySequences {
+            sequences,
+            tokens,
+            limit,
+            pool,
+        } => format!(
+            "This model's maximum context length is {limit} tokens. However, your request runs \
+             {sequences} sequences at one time, together of {tokens} tokens, and no backend holds \
+             more than {pool}. Please ask for fewer sequences or for less output."
+        ),
         Reject::AboveTenantShare { asked, limit } => format!(
             "This model's maximum context length is {limit} tokens at one time for your tenant. \
              However, this request would hold {asked} tokens."
         ),
         Reject::TenantQueueFull { waiting, limit, .. } => waiting_full(*waiting, *limit),
-        Reject::Overloaded { .. } => OVERLOADED.into(),
+        Reject::Overloaded { bound, .. } => overloaded(*bound).into(),
         Reject::QueueTimeout { waited, .. } => format!(
             "The request waited {:.1} seconds for memory on a backend. Try again later.",
             waited.as_secs_f64()
@@ -249,6 +279,12 @@ mod tests {
                 prompt,
                 output: Tokens::ZERO,
                 limit,
+            }),
+            Refusal::Admit(Reject::TooManySequences {
+                sequences: 8,
+                tokens: prompt * 8,
+                limit,
+                pool: limit,
             }),
             Refusal::Admit(Reject::AboveTenantShare {
                 asked: prompt,

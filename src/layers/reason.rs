@@ -246,7 +246,7 @@ impl MeasureError {
 
 const fn reject_reason(reject: &Reject) -> Reason {
     match reject {
-        Reject::ContextTooLong { .. } => Reason::ContextTooLong,
+        Reject::ContextTooLong { .. } | Reject::TooManySequences { .. } => Reason::ContextTooLong,
         Reject::AboveTenantShare { .. } => Reason::AboveTenantShare,
         Reject::TenantQueueFull { .. } => Reason::TenantQueueFull,
         Reject::Overloaded { bound, .. } => queue_reason(*bound),

@@ -26,6 +26,10 @@ const EXAMINED: u32 = 8;
 /// Waiters skipped in one call because they are plainly too large for now.
 const SKIPPED: u32 = 512;
 
+/// Waiters passed in one call because this round has looked at them: a grant
+/// changes the order of service, and the walk begins at its front again.
+const PASSED: u32 = 2048;
+
 /// Growth makes the future peak lower token by token; looking more often than
 /// this costs more than it brings.
 pub(super) const GROWTH_PAUSE: Duration = Duration::from_millis(10);
@@ -64,11 +68,29 @@ enum Finding {
     Fits(Placement),
     /// No backend has room for it.
     NoRoom,
+    /// Its deadline has come, whatever there is room for.
+    Late,
     /// It is not its turn, whatever there is room for.
     NotNow,
     /// No usable backend could serve it, and it may not wait for one.
     Unserved,
     Never(Reject),
+}
+
+/// Waiters that one call has gone by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Walk {
+    skipped: u32,
+    passed: u32,
+}
+
+// === impl Walk ===
+
+impl Walk {
+    /// Whether the rest is left to the next call.
+    const fn is_over(self) -> bool {
+        self.skipped >= SKIPPED || self.passed >= PASSED
+    }
 }
 
 // === impl Failures ===
@@ -174,10 +196,11 @@ impl Admission {
 
     /// Goes on with the present round.
     pub(super) fn drain_queue(&mut self, now: Time, out: &mut Vec<Effect>) {
-        let (mut examined, mut skipped) = (0, 0);
+        let mut examined = 0;
+        let mut walk = Walk::default();
         self.round.unfinished = false;
-        while let Some(turn) = self.next_unexamined(&mut skipped) {
-            if examined == EXAMINED || skipped >= SKIPPED {
+        while let Some(turn) = self.next_unexamined(&mut walk) {
+            if examined == EXAMINED || walk.is_over() {
                 self.round.resume = Some(turn);
                 self.round.unfinished = true;
                 out.push(Effect::Again);
@@ -200,7 +223,7 @@ impl Admission {
 
     /// The next waiter in order that this round has not looked at and that may
     /// fit. Marks those that cannot as looked at, up to the allowed number.
-    fn next_unexamined(&mut self, skipped: &mut u32) -> Option<Turn> {
+    fn next_unexamined(&mut self, walk: &mut Walk) -> Option<Turn> {
         let largest = self.largest_free();
         let can_set_aside = self
             .backends
@@ -214,18 +237,23 @@ impl Admission {
                 .get(turn.ticket)
                 .expect("a ticket in a line is in the queue");
             if waiter.examined == self.round.number {
+                walk.passed += 1;
+                if walk.is_over() {
+                    found = Some(turn);
+                    break;
+                }
                 continue;
             }
             let now = self.round.growth;
             let overdue =
                 can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
-            let must_look = self.round.thorough || overdue || *skipped >= SKIPPED;
+            let must_look = self.round.thorough || overdue || walk.is_over();
             let hopeless = waiter.shape.prompt_total() > largest || self.failures.cover(waiter);
             if must_look || !hopeless || self.has_set_aside(turn.ticket) {
                 found = Some(turn);
                 break;
             }
-            *skipped += 1;
+            walk.skipped += 1;
             passed.push(turn.ticket);
         }
         for ticket in passed {
@@ -300,6 +328,10 @@ impl Admission {
                 self.failures.record(waiter);
                 self.set_aside(now, ticket);
             }
+            Finding::Late => {
+                self.expire(now, ticket, out);
+                self.round.resume = None;
+            }
             // A tenant over its share waits for itself, not for memory.
             Finding::NotNow => {}
             Finding::Unserved if self.round.judging => {
@@ -333,6 +365,9 @@ impl Admission {
             .queue
             .get(ticket)
             .expect("an examined ticket is in the queue");
+        if waiter.demand.deadline <= now {
+            return Finding::Late;
+        }
         let asked = Asked {
             demand: &waiter.demand,
             shape: &waiter.shape,
@@ -340,8 +375,8 @@ impl Admission {
         };
         let (home, output) = match self.fleet(now).prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
-            Prospect::TooLong { limit } => {
-                return Finding::Never(super::refuse::too_long(&waiter.demand, limit));
+            Prospect::TooLong { limit, pool } => {
+                return Finding::Never(super::refuse::too_long(&waiter.demand, limit, pool));
             }
             Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
             Prospect::Unknown if self.policy.queue.unserved == Unserved::Refuse => {

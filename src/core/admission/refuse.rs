@@ -89,11 +89,25 @@ impl Admission {
     }
 }
 
-pub(super) fn too_long(demand: &Demand, limit: Tokens) -> Reject {
+/// Why nothing can ever hold `demand`, where one sequence of at most `limit`
+/// tokens and sequences of at most `pool` tokens together could be held.
+pub(super) fn too_long(demand: &Demand, limit: Tokens, pool: Tokens) -> Reject {
     let output = match demand.output {
         OutputLimit::Asked(bound) => bound,
         OutputLimit::Open { .. } => Tokens::ZERO,
     };
+    let sequences = demand.sequences();
+    if sequences > 1 && demand.prompt_longest().saturating_add(output) <= limit {
+        let tokens = demand
+            .prompt_total()
+            .saturating_add(output.saturating_mul(sequences));
+        return Reject::TooManySequences {
+            sequences,
+            tokens,
+            limit,
+            pool,
+        };
+    }
     Reject::ContextTooLong {
         prompt: demand.prompt_longest(),
         output,

@@ -128,6 +128,12 @@ fn rejects() -> Vec<Reject> {
             output: SOME,
             limit: SOME,
         },
+        Reject::TooManySequences {
+            sequences: 2,
+            tokens: SOME,
+            limit: SOME,
+            pool: SOME,
+        },
         Reject::AboveTenantShare {
             asked: SOME,
             limit: SOME,

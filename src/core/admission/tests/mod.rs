@@ -2,6 +2,8 @@
 
 mod claims;
 mod engines;
+mod late;
+mod load;
 mod order;
 mod places;
 mod reloads;
