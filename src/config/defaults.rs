@@ -10,9 +10,10 @@ use http::Uri;
 
 use super::content::Content;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, Config,
-    Counting, HubAccess, HubSettings, KvOverrides, Limits, Log, LogFormat, Model, ModelAccess,
-    OnUncountable, Probe, Queue, ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, ClientAddress,
+    Config, Counting, ForwardedHeader, HubAccess, HubSettings, KvOverrides, Limits, Log, LogFormat,
+    Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server, Tenant,
+    TokenizerChoice, Upstream,
 };
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -64,6 +65,8 @@ impl Default for Server {
             tls: None,
             stream_keepalive: None,
             dead_client_timeout: Duration::from_secs(60),
+            trusted_proxies: Vec::new(),
+            forwarded_header: ForwardedHeader::XForwardedFor,
         }
     }
 }
@@ -165,6 +168,7 @@ impl Default for Log {
             format: LogFormat::Text,
             access: AccessLog::Stdout,
             access_queue: 8192,
+            client_address: ClientAddress::Off,
             metric_tenants: 50,
         }
     }

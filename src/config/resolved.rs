@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use ipnet::IpNet;
 
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -87,6 +88,30 @@ pub struct Server {
     pub stream_keepalive: Option<Duration>,
     /// Until a client whose machine has vanished is given up.
     pub dead_client_timeout: Duration,
+    /// Proxies whose word on the client's address is believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// Where they write it.
+    pub forwarded_header: ForwardedHeader,
+}
+
+/// Where trusted proxies write whom they forward for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`.
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+/// How much of a client's address is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientAddress {
+    /// Nothing.
+    Off,
+    /// Its network: /24 of IPv4, /48 of IPv6.
+    Network,
+    /// All of it.
+    Full,
 }
 
 /// The operator's listener: metrics, health, state.
@@ -411,6 +436,8 @@ pub struct Log {
     pub access: AccessLog,
     /// Records that may wait for the writer before new ones are dropped and counted; at least 1.
     pub access_queue: usize,
+    /// What the access log tells of clients' addresses.
+    pub client_address: ClientAddress,
     /// Tenants with their own metric label; the others share `other`.
     pub metric_tenants: usize,
 }

@@ -1,14 +1,17 @@
 //! The keys of the single sections, with their ranges.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::jwt;
 use super::reader::Section;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, Auth, Counting, Log, LogFormat, Probe, Queue,
-    ReservationKind, Server, Upstream,
+    AccessLog, Admin, AdmissionConfig, Auth, ClientAddress, Counting, ForwardedHeader, Log,
+    LogFormat, Probe, Queue, ReservationKind, Server, Upstream,
 };
 use super::secret::Secret;
 use super::surroundings::Surroundings;
@@ -28,6 +31,17 @@ const RESERVATIONS: [(&str, ReservationKind); 2] = [
 ];
 
 const UNSERVED: [(&str, Unserved); 2] = [("refuse", Unserved::Refuse), ("wait", Unserved::Wait)];
+
+const FORWARDED_HEADERS: [(&str, ForwardedHeader); 2] = [
+    ("x-forwarded-for", ForwardedHeader::XForwardedFor),
+    ("forwarded", ForwardedHeader::Forwarded),
+];
+
+const CLIENT_ADDRESSES: [(&str, ClientAddress); 3] = [
+    ("off", ClientAddress::Off),
+    ("network", ClientAddress::Network),
+    ("full", ClientAddress::Full),
+];
 
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
@@ -70,6 +84,12 @@ pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Ser
             "dead_client_timeout",
             seconds(4..=3600),
             default.dead_client_timeout,
+        ),
+        trusted_proxies: networks(&mut section, "trusted_proxies"),
+        forwarded_header: section.word(
+            "forwarded_header",
+            &FORWARDED_HEADERS,
+            default.forwarded_header,
         ),
     };
     section.finish();
@@ -202,11 +222,27 @@ pub(super) fn log(mut section: Section<'_>, around: &dyn Surroundings) -> Log {
         level: level(&mut section).unwrap_or(default.level),
         format: section.word("format", &FORMATS, default.format),
         access: access(&mut section, around).unwrap_or(default.access),
+        client_address: section.word("client_address", &CLIENT_ADDRESSES, default.client_address),
         access_queue: places.map_or(default.access_queue, to_size),
         metric_tenants: tenants.map_or(default.metric_tenants, to_size),
     };
     section.finish();
     log
+}
+
+/// Networks, or single addresses.
+fn networks(section: &mut Section<'_>, key: &'static str) -> Vec<IpNet> {
+    const FORM: &str = "a list of networks, such as \"10.0.0.0/8\", or addresses";
+    let texts = section.texts(key, FORM).unwrap_or_default();
+    let network = |text: &String| {
+        let single = || text.parse::<IpAddr>().map(IpNet::from);
+        text.parse::<IpNet>().or_else(|_| single()).ok()
+    };
+    let networks: Vec<IpNet> = texts.iter().filter_map(network).collect();
+    if networks.len() < texts.len() {
+        section.note(key, Some(format!("{texts:?}")), format!("must be {FORM}"));
+    }
+    networks
 }
 
 fn level(section: &mut Section<'_>) -> Option<String> {

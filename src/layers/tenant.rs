@@ -15,8 +15,10 @@ use std::time::SystemTime;
 use http::Response;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
+use ipnet::IpNet;
 use tower::{Layer, Service};
 
+use crate::config::ClientAddress;
 use crate::gate::Clock;
 use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
 use crate::tenants::{ClientCertificate, Moment, TenantRef};
@@ -26,6 +28,7 @@ use super::budget::Budget;
 use super::door::Door;
 use super::error::{Refusal, TenantError};
 use super::ingest::BodyLimits;
+use super::origin;
 use super::snapshot::{Current, Snapshot};
 use super::steps::{Keyed, Traced};
 use super::trail::Trail;
@@ -94,10 +97,7 @@ impl TenantLayer {
         if self.door.is_closed() {
             return Err(TenantError::Draining);
         }
-        let from = head
-            .extensions
-            .get::<Peer>()
-            .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
+        let from = client(head, snapshot);
         let matched = route(&head.method, head.uri.path());
         let key = key(&head.headers, matched);
         let tenant = snapshot
@@ -138,6 +138,28 @@ impl TenantLayer {
         }
         Ok(())
     }
+}
+
+/// The client's address.
+fn client(head: &Parts, snapshot: &Snapshot) -> IpAddr {
+    let peer = head
+        .extensions
+        .get::<Peer>()
+        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
+    origin::client(peer, &head.headers, &snapshot.config.server)
+}
+
+/// As much of the client's address as the operator wants to be written down.
+fn noted(client: IpAddr, wanted: ClientAddress) -> Option<IpNet> {
+    let prefix = match (wanted, client) {
+        (ClientAddress::Off, _) => return None,
+        (ClientAddress::Full, _) => return Some(IpNet::from(client)),
+        (ClientAddress::Network, IpAddr::V4(_)) => 24,
+        (ClientAddress::Network, IpAddr::V6(_)) => 48,
+    };
+    IpNet::new(client, prefix)
+        .ok()
+        .map(|network| network.trunc())
 }
 
 /// Takes one request of the tenant's rate, whichever route is served. The last
@@ -193,6 +215,12 @@ where
 
     fn call(&mut self, traced: Traced<B>) -> Self::Future {
         let snapshot = self.layer.current.load();
+        let wanted = snapshot.config.log.client_address;
+        if let Some(client) = noted(client(&traced.head, &snapshot), wanted) {
+            traced
+                .trail
+                .note(|facts| facts.record.client = Some(client));
+        }
         let admitted = self
             .layer
             .admit(&traced.head, &snapshot)

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
 use crate::core::backend::Tier;
@@ -77,6 +78,9 @@ pub struct AccessRecord {
     /// Prompt and output tokens its tenant's rate was finally charged; `null` for
     /// what never joined the line.
     pub charged_tokens: Option<u64>,
+    /// The client's address, or its network, where `log.client_address` asks for it.
+    #[serde(serialize_with = "as_text")]
+    pub client: Option<IpNet>,
 }
 
 /// What made a request special to admission.
@@ -152,6 +156,7 @@ impl AccessRecord {
             reason: None,
             output_precision: None,
             charged_tokens: None,
+            client: None,
         }
     }
 }
@@ -164,6 +169,17 @@ fn rfc_3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S:
 fn milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
     match time {
         Some(time) => serializer.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3),
+        None => serializer.serialize_none(),
+    }
+}
+
+/// An address alone where the network is no larger.
+fn as_text<S: Serializer>(client: &Option<IpNet>, serializer: S) -> Result<S::Ok, S::Error> {
+    match client {
+        Some(one) if one.prefix_len() == one.max_prefix_len() => {
+            serializer.collect_str(&one.addr())
+        }
+        Some(network) => serializer.collect_str(network),
         None => serializer.serialize_none(),
     }
 }

@@ -80,12 +80,14 @@ async fn the_clients_key_stays_here_and_the_engines_own_goes_there() {
         .header("x-tidegate-class", "long")
         .header("x-vllm-priority", "0")
         .header("x-data-parallel-rank", "3")
-        .header("x-other", "kept");
+        .header("x-other", "dropped")
+        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     let mut client = stand.send(&orders).await;
     let call = fake.call().await;
     assert_eq!(call.head.get("authorization"), Some("Bearer engine-key"));
     assert_eq!(call.head.get("x-data-parallel-rank"), None);
-    assert_eq!(call.head.get("x-other"), Some("kept"));
+    assert_eq!(call.head.get("x-other"), None);
+    assert!(call.head.get("traceparent").is_some());
     call.ok("{}").await;
     assert_eq!(client.reply().await.status, 200);
     stand.settle().await;

@@ -1,9 +1,10 @@
 //! What a backend is asked: the client's request with a few documented edits.
 //!
-//! Edits of the body are splices of top-level keys; edits of the head remove
-//! what would let a client steer an engine past us. Everything else passes.
+//! Edits of the body are splices of top-level keys; everything else of it passes.
+//! Of the head only what is named here passes, so that no header there is or
+//! will be lets a client steer an engine past us, or tells it who the client is.
 
-use http::header::{CONTENT_ENCODING, HeaderMap, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, Uri};
 use http_body_util::Full;
 
@@ -17,8 +18,20 @@ use crate::protocol::{Edit, Key, limit_output, splice};
 use crate::layers::observe::REQUEST_ID;
 use crate::layers::steps::Measured;
 
-/// Headers by which engines, or we, take orders.
-const ORDERS: [&str; 2] = ["x-vllm-", "x-tidegate-"];
+/// Headers of a client that pass: what says how the body is to be read and the
+/// answer to be written, and what ties traces together. Everything else stays
+/// here: keys and cookies, where the client is and who it says it is, and orders
+/// that engines or routers before them take (ranks, priorities, fairness).
+const PASSED: [HeaderName; 8] = [
+    ACCEPT,
+    CONTENT_TYPE,
+    USER_AGENT,
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("anthropic-version"),
+    HeaderName::from_static("anthropic-beta"),
+    HeaderName::from_static("x-session-id"),
+];
 
 /// The request for the backend of `grant`.
 pub(super) fn request(measured: &Measured, grant: &Grant) -> Request<Full<Bytes>> {
@@ -71,20 +84,15 @@ fn edits(measured: &Measured, set: Option<Tokens>) -> Vec<Edit> {
     edits
 }
 
-/// The client's headers without its orders, with an id that is unique: engines
-/// before 0.14 fail on two requests of one id, and clients repeat theirs.
+/// What an engine reads of the client's headers, with an id that is unique:
+/// engines before 0.14 fail on two requests of one id, and clients repeat theirs.
 fn headers(sent: &HeaderMap, id: &str) -> HeaderMap {
-    let mut headers = sent.clone();
-    let orders: Vec<_> = sent
-        .keys()
-        .filter(|name| ORDERS.iter().any(|order| name.as_str().starts_with(order)))
-        .cloned()
-        .collect();
-    for name in orders {
-        headers.remove(name);
+    let mut headers = HeaderMap::with_capacity(PASSED.len() + 1);
+    for name in PASSED {
+        for value in sent.get_all(&name) {
+            headers.append(&name, value.clone());
+        }
     }
-    // A compressed body was unpacked.
-    headers.remove(CONTENT_ENCODING);
     let unique = format!("{id}-{:08x}", rand::random::<u32>());
     let unique = HeaderValue::from_str(&unique).expect("a sane id and digits make a header value");
     headers.insert(REQUEST_ID, unique);
