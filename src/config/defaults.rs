@@ -56,6 +56,8 @@ impl Default for Server {
             listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080),
             max_body_bytes: 16 * MIB,
             body_budget_bytes: 512 * MIB,
+            cors_origins: Vec::new(),
+            min_body_bytes_per_second: 512,
             max_connections: 8192,
             max_silent_per_address: 256,
             max_header_bytes: 32 * 1024,

@@ -68,6 +68,11 @@ pub struct Server {
     pub max_body_bytes: u64,
     /// Bodies held at one time over all requests, in bytes; at least `max_body_bytes`.
     pub body_budget_bytes: u64,
+    /// Origins whose pages may ask from within a browser; `*` is any.
+    pub cors_origins: Vec<String>,
+    /// Bytes of a body that must come each second while it is read, over 5 s;
+    /// 0 is no limit.
+    pub min_body_bytes_per_second: u64,
     /// Connections of clients at one time.
     pub max_connections: usize,
     /// Of those from one address, how many may ask for nothing for longer than

@@ -68,6 +68,10 @@ pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Ser
         body_budget_bytes: section
             .number("body_budget_bytes", KIB..=KIB * GIB)
             .unwrap_or(default.body_budget_bytes),
+        cors_origins: origins(&mut section),
+        min_body_bytes_per_second: section
+            .number("min_body_bytes_per_second", 0..=KIB * KIB)
+            .unwrap_or(default.min_body_bytes_per_second),
         max_connections: connections.map_or(default.max_connections, to_size),
         max_silent_per_address: silent.map_or(default.max_silent_per_address, to_size),
         max_header_bytes: header_bytes.map_or(default.max_header_bytes, to_size),
@@ -94,6 +98,30 @@ pub(super) fn server(mut section: Section<'_>, around: &dyn Surroundings) -> Ser
     };
     section.finish();
     server
+}
+
+/// Origins as browsers spell them, or `*`.
+fn origins(section: &mut Section<'_>) -> Vec<String> {
+    const KEY: &str = "cors_origins";
+    let range = "a list of origins, such as [\"https://app.example\"], or [\"*\"]";
+    let listed = section.texts(KEY, range).unwrap_or_default();
+    let (right, wrong): (Vec<String>, Vec<String>) =
+        listed.into_iter().partition(|text| is_origin(text));
+    for text in wrong {
+        let problem =
+            "must be a scheme, a host in small letters and at most a port, without a path";
+        section.note(KEY, Some(format!("{text:?}")), problem);
+    }
+    right
+}
+
+fn is_origin(text: &str) -> bool {
+    let host = text
+        .strip_prefix("https://")
+        .or_else(|| text.strip_prefix("http://"));
+    let is_part =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-._:[]".contains(&byte);
+    text == "*" || host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_part))
 }
 
 pub(super) fn admin(mut section: Section<'_>, around: &dyn Surroundings) -> Admin {

@@ -100,6 +100,12 @@ pub enum IngestError {
         /// The limit.
         limit: Duration,
     },
+    /// Too little of the body came for a while.
+    #[error("the body came slower than {least} bytes a second")]
+    BodyTrickles {
+        /// The least rate, in bytes a second.
+        least: u64,
+    },
     /// The connection broke while the body was read.
     #[error("the body broke off")]
     BodyBroken,

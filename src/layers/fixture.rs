@@ -146,7 +146,7 @@ impl Fixture {
             head: Request::new(()).into_parts().0,
             body: Body {
                 bytes,
-                share: Budget::new(1 << 20).share(),
+                share: Budget::new(1 << 20).share(self.tenant.id),
             },
             trail,
             tenant: self.tenant.clone(),

@@ -150,6 +150,9 @@ fn ingest(error: &IngestError) -> String {
         IngestError::BodyTooLarge { limit } => {
             format!("The request body is larger than {limit} bytes.")
         }
+        IngestError::BodyTrickles { least } => {
+            format!("The request body must come at {least} bytes a second or faster.")
+        }
         IngestError::BodyTooSlow { limit } => format!(
             "The request body did not arrive within {} seconds.",
             limit.as_secs_f64()
@@ -157,7 +160,9 @@ fn ingest(error: &IngestError) -> String {
         IngestError::BodyBroken => "The request body broke off.".into(),
         IngestError::BodyBudgetSpent => BODY_BUDGET.into(),
         IngestError::Request(error) => sentence(&error.to_string()),
-        IngestError::KvTransfer => "kv_transfer_params are not accepted here.".into(),
+        IngestError::KvTransfer => {
+            "kv_transfer_params and what else steers engines are not accepted here.".into()
+        }
         IngestError::ChatTemplate => {
             "A chat template of the request's own is not accepted here.".into()
         }

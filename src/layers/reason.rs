@@ -210,7 +210,7 @@ impl IngestError {
             Self::Expectation => Reason::ExpectationFailed,
             Self::HeadersTooLarge { .. } => Reason::HeadersTooLarge,
             Self::BodyTooLarge { .. } => Reason::RequestTooLarge,
-            Self::BodyTooSlow { .. } => Reason::RequestTimeout,
+            Self::BodyTooSlow { .. } | Self::BodyTrickles { .. } => Reason::RequestTimeout,
             Self::BodyBudgetSpent => Reason::ServerBusy,
             Self::Request(error) => match error.code() {
                 Code::InvalidJson => Reason::InvalidJson,

@@ -109,8 +109,7 @@ impl TenantLayer {
         // Only a request that will queue must find room; what holds no KV, the
         // model list, and what is not served at all, get their own answers.
         if matched.route != Route::Models {
-            let limits = BodyLimits::of(&snapshot.config.server);
-            self.look_at_budget(head, limits.within(&tenant.tenant.limits))?;
+            self.look_at_budget(head, &tenant, snapshot)?;
         }
         if matched.route.work() != WorkKind::Aside {
             look_ahead(&tenant, snapshot)?;
@@ -125,7 +124,13 @@ impl TenantLayer {
         }
     }
 
-    fn look_at_budget(&self, head: &Parts, limits: BodyLimits) -> Result<(), TenantError> {
+    fn look_at_budget(
+        &self,
+        head: &Parts,
+        tenant: &TenantRef,
+        snapshot: &Snapshot,
+    ) -> Result<(), TenantError> {
+        let limits = BodyLimits::of(&snapshot.config.server).within(&tenant.tenant.limits);
         let limit = limits.max_body_bytes;
         let announced = head
             .headers
@@ -133,7 +138,7 @@ impl TenantLayer {
             .and_then(|length| length.to_str().ok()?.parse::<u64>().ok())
             // One that is too large anyway is told so, whatever is free.
             .filter(|length| *length <= limit);
-        if self.budget.free() < announced.unwrap_or(1) {
+        if !self.budget.has_room(tenant.id, announced.unwrap_or(1)) {
             return Err(TenantError::BodyBudgetSpent);
         }
         Ok(())
@@ -284,7 +289,7 @@ mod tests {
         let admit = |head: &Parts| layer.admit(head, &snapshot);
         let chat = head("/v1/chat/completions", "60");
         assert!(admit(&chat).is_ok());
-        let mut share = layer.budget.share();
+        let mut share = layer.budget.share(crate::core::demand::TenantId(99));
         share.grow(50).unwrap();
         assert_eq!(admit(&chat).err(), Some(TenantError::BodyBudgetSpent));
         // One that is too large is told so by whoever reads it.

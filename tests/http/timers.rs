@@ -200,7 +200,12 @@ async fn the_whole_request_limit_ends_a_stream_that_still_flows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_does_not_come_is_400_and_the_end_of_the_connection() {
-    let mut memory = Memory::new(|s| s.set("server.body_timeout", "\"60s\"")).await;
+    let change = |setup: Setup| {
+        setup
+            .set("server.body_timeout", "\"60s\"")
+            .set("server.min_body_bytes_per_second", "0")
+    };
+    let mut memory = Memory::new(change).await;
     let began = Instant::now();
     let bytes = Ask::tokens(500, FILLING).bytes();
     let mut client = memory.connect();
@@ -209,6 +214,22 @@ async fn a_body_that_does_not_come_is_400_and_the_end_of_the_connection() {
     refused(&reply, 400, "request_timeout", "request_timeout");
     assert_eq!(reply.header("connection"), Some("close"));
     assert_eq!(seconds_since(began), 60);
+    assert_eq!(client.0.rest().await, (Vec::new(), Ending::Closed));
+    assert_eq!(memory.settle().await.totals.received, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_stops_coming_holds_no_memory_for_long() {
+    let mut memory = Memory::new(|setup| setup).await;
+    let began = Instant::now();
+    let bytes = Ask::tokens(500, FILLING).bytes();
+    let mut client = memory.connect();
+    client.0.send(&bytes[..bytes.len() - 1]).await.unwrap();
+    let reply = client.reply().await;
+    let error = refused(&reply, 400, "request_timeout", "request_timeout");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("512 bytes a second"), "{message}");
+    assert_eq!(seconds_since(began), 5);
     assert_eq!(client.0.rest().await, (Vec::new(), Ending::Closed));
     assert_eq!(memory.settle().await.totals.received, 0);
 }

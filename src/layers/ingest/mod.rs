@@ -89,7 +89,8 @@ impl IngestLayer {
         let Traced { head, body, trail } = traced;
         let coding = check_body_headers(&head.headers, route.media())?;
         let limits = BodyLimits::of(&snapshot.config.server).within(&tenant.tenant.limits);
-        let body = read::read(&head.headers, body, &self.budget, &limits).await?;
+        let share = self.budget.share(tenant.id);
+        let body = read::read(&head.headers, body, share, &limits).await?;
         let errand = Errand::of(&tenant, body.bytes.len());
         let body = self.unpack((body, coding), limits, errand).await?;
         let request = self

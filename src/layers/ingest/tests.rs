@@ -8,6 +8,7 @@ use std::time::Duration;
 const LIMITS: BodyLimits = BodyLimits {
     max_header_bytes: 200,
     max_body_bytes: 1 << 20,
+    min_body_rate: 0,
     body_timeout: Duration::from_secs(5),
 };
 

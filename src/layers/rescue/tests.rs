@@ -87,6 +87,7 @@ fn ingest_errors() -> Vec<IngestError> {
         IngestError::HeadersTooLarge { limit: 9 },
         IngestError::BodyTooLarge { limit: 9 },
         IngestError::BodyTooSlow { limit: SOON },
+        IngestError::BodyTrickles { least: 512 },
         IngestError::BodyBroken,
         IngestError::BodyBudgetSpent,
         unread(b"{"),

@@ -5,6 +5,7 @@ use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use super::*;
+use crate::core::demand::TenantId;
 use crate::layers::budget::Budget;
 
 const TEXT: &[u8] = br#"{"model":"m","prompt":"a body that comes compressed, compressed"}"#;
@@ -33,7 +34,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
 }
 
 fn body(packed: &[u8], budget: &Budget) -> Body {
-    let mut share = budget.share();
+    let mut share = budget.share(TenantId(0));
     share.grow(u64::try_from(packed.len()).unwrap()).unwrap();
     let bytes = Bytes::copy_from_slice(packed);
     Body { bytes, share }
