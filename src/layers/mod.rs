@@ -10,6 +10,7 @@
 //! | step | takes | file |
 //! |---|---|---|
 //! | observe | `http::Request` | [`observe`] |
+//! | cors | [`steps::Traced`] | [`cors`] |
 //! | rescue | [`steps::Traced`] | [`rescue`] |
 //! | tenant | [`steps::Traced`] | [`tenant`] |
 //! | ingest | [`steps::Keyed`] | [`ingest`] |
@@ -21,6 +22,7 @@
 pub mod admit;
 pub mod answer;
 pub mod budget;
+pub mod cors;
 pub mod door;
 pub mod error;
 #[cfg(test)]
@@ -68,6 +70,7 @@ use crate::upstream::client::Connector;
 
 use admit::AdmitLayer;
 use answer::AnswerBody;
+use cors::CorsLayer;
 use forward::Forward;
 use ingest::IngestLayer;
 use measure::MeasureLayer;
@@ -114,6 +117,8 @@ where
     ServiceBuilder::new()
         // Outermost: even a refusal or a panic below has an id, a time and a record.
         .layer(ObserveLayer::new(parts.telemetry))
+        // Above the refusals, so that a page that may ask can read them too.
+        .layer(CorsLayer::new(parts.tenant.current.clone()))
         // Above everything that may fail, so that status codes live in one place.
         .layer(RescueLayer)
         // Before the body is read: a stranger or a full house costs us no memory.

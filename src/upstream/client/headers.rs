@@ -4,7 +4,7 @@
 //! lets the client's credentials or its choice of a rank through.
 
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST,
+    ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST, ORIGIN,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName};
@@ -59,6 +59,8 @@ pub(super) fn towards(endpoint: &Endpoint, headers: &mut HeaderMap) {
         AUTHORIZATION,
         API_KEY,
         COOKIE,
+        // What pages may read is decided here, so no engine need have an opinion.
+        ORIGIN,
         CONTENT_LENGTH,
         EXPECT,
         ACCEPT_ENCODING,
