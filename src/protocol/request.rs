@@ -68,7 +68,8 @@ pub struct Request<'a> {
     pub request_id: Option<Cow<'a, str>>,
     /// The client's prefix-cache namespace.
     pub cache_salt: Option<Cow<'a, str>>,
-    /// Present when the body carries `kv_transfer_params`.
+    /// Present when the body carries `kv_transfer_params`, or anything else that
+    /// steers what engines hand each other.
     pub kv_transfer_params: Option<KvTransfer>,
     /// Whether the body brings a chat template of its own, at the top or among
     /// the template's variables: what it makes of the prompt is not known.
@@ -426,16 +427,31 @@ fn truncate(route: Route, fields: &Fields<'_>) -> Result<Option<Truncate>, Reque
     })
 }
 
+/// What else says where an engine takes blocks from, or which one computes.
+const STEERING: [Field; 5] = [
+    Field::BootstrapHost,
+    Field::BootstrapPort,
+    Field::BootstrapRoom,
+    Field::DataParallelRank,
+    Field::EcTransferParams,
+];
+
 fn kv_transfer_params(fields: &Fields<'_>) -> Result<Option<KvTransfer>, RequestError> {
     let none = KvTransfer {
         prompt_token_ids: None,
     };
     // The engine merges these into the arguments a connector looks at.
-    if let Some(text) = fields.text(Field::VllmXargs)
-        && inner(Field::VllmXargs, text, &["kv_transfer_params"])?
-            .place(0)
-            .is_some()
-    {
+    if let Some(text) = fields.text(Field::VllmXargs) {
+        let named = inner(
+            Field::VllmXargs,
+            text,
+            &["kv_transfer_params", "ec_transfer_params"],
+        )?;
+        if named.place(0).or_else(|| named.place(1)).is_some() {
+            return Ok(Some(none));
+        }
+    }
+    if STEERING.iter().any(|field| fields.text(*field).is_some()) {
         return Ok(Some(none));
     }
     let Some(text) = fields.text(Field::KvTransferParams) else {

@@ -184,13 +184,32 @@ async fn what_no_engine_would_read_names_the_field_at_fault() {
         assert_eq!(error["param"], param, "{body}");
         assert_eq!(error["type"], "invalid_request_error");
     }
-    let transfer = Ask::tokens(4, r#","kv_transfer_params":{"do_remote_prefill":true}"#);
-    refused(
-        &door.ask(&transfer).await,
-        400,
-        "invalid_request",
-        "invalid_request",
-    );
+    door.close().await;
+}
+
+#[tokio::test]
+async fn what_steers_an_engines_connections_reaches_none() {
+    let door = Door::new(|setup| setup).await;
+    let steering = [
+        r#""kv_transfer_params":{"remote_host":"169.254.169.254","remote_port":80}"#,
+        r#""kv_transfer_params":{"do_remote_prefill":true}"#,
+        r#""kv_\u0074ransfer_params":{"remote_host":"169.254.169.254"}"#,
+        r#""vllm_xargs":{"kv_transfer_params":{"remote_host":"169.254.169.254"}}"#,
+        r#""vllm_xargs":{"ec_transfer_params":{"remote_host":"169.254.169.254"}}"#,
+        r#""ec_transfer_params":{"do_remote_encode":true}"#,
+        r#""bootstrap_host":"169.254.169.254""#,
+        r#""bootstrap_port":80"#,
+        r#""bootstrap_room":7"#,
+        r#""data_parallel_rank":1"#,
+    ];
+    for member in steering {
+        let rest = format!(",{member}");
+        for ask in [Ask::tokens(4, &rest), Ask::chat(&rest)] {
+            let reply = door.ask(&ask).await;
+            let error = refused(&reply, 400, "invalid_request", "invalid_request");
+            assert_eq!(error["param"], "kv_transfer_params", "{member}");
+        }
+    }
     door.close().await;
 }
 
