@@ -30,6 +30,7 @@ use super::orders::{Order, is_no_page};
 use super::places::{Places, Room};
 use super::sockets::prepare;
 use super::state;
+use super::tls::Handshakes;
 
 type Answer = Response<Full<Bytes>>;
 
@@ -72,7 +73,9 @@ impl Admin {
         });
         listen(listener, forever, places, move |stream, _, place| {
             let admin = self.clone();
-            let server = &admin.gateway.snapshot().config.server;
+            let config = &admin.gateway.snapshot().config;
+            let metrics = Arc::clone(admin.gateway.telemetry().metrics());
+            let server = &config.server;
             prepare(&stream, server.dead_client_timeout);
             let limits = ConnectionLimits {
                 header_timeout: server.header_timeout,
@@ -86,6 +89,7 @@ impl Admin {
                 limits,
                 watcher: connections.clone(),
                 place,
+                secured: Handshakes::of(config.admin.tls.as_ref(), "admin", &metrics),
             };
             serve_connection(stream, service, terms)
         })
@@ -207,6 +211,7 @@ impl Admin {
             });
         }
         metrics.show_bodies(self.gateway.body_bytes());
+        metrics.show_certificates(&self.gateway.snapshot().config);
         metrics.show_crowd(&self.gateway.crowd());
         reply(StatusCode::OK, PROMETHEUS, metrics.render())
     }

@@ -1,4 +1,4 @@
-//! One client connection: HTTP/1.1 or HTTP/2 in clear text, over any stream.
+//! One client connection: HTTP/1.1 or HTTP/2, secured or not, over any stream.
 //!
 //! Decides the limits and the end of a connection, knows nothing of requests.
 //! Half-close stays off and nothing of a request outlives its connection, so
@@ -24,15 +24,17 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::layers::rescue::slow_headers_answer;
+use crate::tenants::ClientCertificate;
 
 use super::ahead;
 use super::arriving::{Arriving, Asking, Unread};
 use super::conduct::Conduct;
 use super::drain::Watcher;
 use super::places::{Place, Reports};
-use super::sniff::{Rewound, Version, sniff};
+use super::sniff::{Rewound, Version};
 use super::strict::Strict;
 use super::taking::{Given, STREAM, Taking};
+use super::tls::{self, Handshakes, Opened};
 
 /// Headers of one request; vLLM's own server takes as many.
 const MAX_HEADERS: usize = 256;
@@ -73,6 +75,8 @@ pub struct Terms {
     pub watcher: Watcher,
     /// Its place, until another needs it more.
     pub place: Place,
+    /// How it is secured, where it is.
+    pub secured: Option<Handshakes>,
 }
 
 /// What the requests of a connection share.
@@ -81,6 +85,8 @@ struct Visit<S> {
     service: S,
     reports: Reports,
     unread: Unread,
+    /// What the client proved in the handshake.
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 /// Serves one connection until its client leaves, it must make room, or the
@@ -103,21 +109,29 @@ where
         limits,
         watcher,
         mut place,
+        secured,
     } = terms;
-    let visit = Visit {
+    let mut visit = Visit {
         service,
         reports: place.reports(),
         unread: Unread::default(),
+        certificate: None,
     };
     let serving = async {
-        let sniffed = tokio::select! {
-            sniffed = tokio::time::timeout(limits.header_timeout, sniff(io)) => sniffed,
+        let opened = tokio::select! {
+            opened = tls::open(io, secured.as_ref(), limits.header_timeout) => opened,
             // Nothing was asked on it yet: there is nothing to finish.
             () = watcher.clone().draining() => return,
         };
-        let Ok(Ok((version, io))) = sniffed else {
+        let Some(Opened {
+            version,
+            io,
+            certificate,
+        }) = opened
+        else {
             return;
         };
+        visit.certificate = certificate;
         match version {
             Version::Http1 => serve_http1(io, visit, limits, watcher).await,
             Version::Http2 => serve_http2(io, visit, limits, watcher).await,
@@ -135,13 +149,16 @@ impl<S> Visit<S> {
     /// Asks the service; the answer's body reports to what `taking` gives.
     fn ask<B, T>(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         taking: T,
     ) -> impl Future<Output = Result<Response<Given<B>>, Infallible>> + use<S, B, T>
     where
         S: Service<Request<Arriving>, Response = Response<B>, Error = Infallible> + Clone,
         T: FnOnce() -> Taking,
     {
+        if let Some(certificate) = &self.certificate {
+            request.extensions_mut().insert(Arc::clone(certificate));
+        }
         let asking = Asking::new(self.reports.asked(), &self.unread);
         let answering = self
             .service

@@ -40,6 +40,7 @@ use super::error::Error;
 use super::loading::Shared;
 use super::places::{Place, Places, Room};
 use super::pools::Works;
+use super::tls::Handshakes;
 
 /// How often histogram samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -174,13 +175,18 @@ impl Gateway {
             .path
             .clone()
             .map_request(move |mut request: Request<Arriving>| {
-                request.extensions_mut().insert(peer.clone());
+                let extensions = request.extensions_mut();
+                let mut peer = peer.clone();
+                peer.certificate = extensions.remove().or(peer.certificate);
+                extensions.insert(peer);
                 request
             });
+        let server = &self.snapshot().config.server;
         let terms = Terms {
-            limits: connection_limits(&self.snapshot().config.server),
+            limits: connection_limits(server),
             watcher,
             place,
+            secured: Handshakes::of(server.tls.as_ref(), "clients", self.telemetry.metrics()),
         };
         serve_connection(io, service, terms)
     }

@@ -29,6 +29,7 @@ mod sockets;
 mod state;
 mod strict;
 mod taking;
+mod tls;
 
 pub use arriving::Arriving;
 pub use connection::{ConnectionLimits, Terms, serve_connection};

@@ -60,6 +60,16 @@ where
 
 // === impl Rewound ===
 
+impl<I> Rewound<I> {
+    /// A stream of which nothing was read.
+    pub(super) const fn untouched(inner: I) -> Self {
+        Self {
+            ahead: Bytes::new(),
+            inner,
+        }
+    }
+}
+
 impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,

@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::config::TlsIdentity;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::layers::pool::Pool;
@@ -30,6 +31,7 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
         "ready": gateway.is_ready(),
         "body_bytes": gateway.body_bytes(),
         "tasks": tasks(),
+        "certificates": snapshot.config.identities().iter().map(certificate_json).collect::<Vec<_>>(),
         "pools": pools,
     })
 }
@@ -38,6 +40,17 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
 fn tasks() -> Option<usize> {
     let runtime = tokio::runtime::Handle::try_current().ok()?;
     Some(runtime.metrics().num_alive_tasks())
+}
+
+/// A certificate that the gateway shows, by the setting that names it.
+fn certificate_json((setting, identity): &(String, &TlsIdentity)) -> Value {
+    json!({
+        "setting": setting,
+        "file": identity.file.display().to_string(),
+        "subject": identity.facts.subject,
+        "names": identity.facts.names,
+        "not_after": timestamp(identity.facts.not_after),
+    })
 }
 
 fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {

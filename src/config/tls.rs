@@ -6,11 +6,12 @@
 //! warning into an outage. Invariant: the key of a [`TlsIdentity`] belongs to
 //! the first certificate of its chain, and [`TlsRoots`] holds at least one.
 
+mod facts;
+mod server;
+
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use http::Uri;
 use http::uri::Scheme;
@@ -18,21 +19,24 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::sign::CertifiedKey;
-use rustls::{InconsistentKeys, RootCertStore};
-use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
 use super::reader::Section;
 use super::secret::KeyDigest;
 use super::surroundings::Surroundings;
 
+pub use facts::CertificateFacts;
+
 /// TLS on a listener.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct ListenerTls {
     /// Certificates with their keys, chosen by the name a client asks for; the
     /// first one serves whoever asks for another or for none. Never empty.
     pub identities: Vec<TlsIdentity>,
     /// Whose client certificates are taken; `None` asks for none.
     pub clients: Option<ClientCa>,
+    /// Both as handshakes take them.
+    pub handshake: Arc<ServerConfig>,
 }
 
 /// Whose client certificates a listener takes.
@@ -82,18 +86,6 @@ pub struct TlsIdentity {
     pub facts: CertificateFacts,
     /// The chain and its key as a handshake takes them.
     pub certified: Arc<CertifiedKey>,
-}
-
-/// What a certificate says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateFacts {
-    /// Its subject, as RFC 4514 writes it; may be empty.
-    pub subject: String,
-    /// Its subject alternative names: `dns:` and a name in lower case, `uri:` and
-    /// a URI, `ip:` and an address.
-    pub names: Vec<String>,
-    /// When it expires.
-    pub not_after: SystemTime,
 }
 
 /// Authorities that are trusted.
@@ -159,10 +151,7 @@ pub(super) fn listener(mut section: Section<'_>, around: &dyn Surroundings) -> O
     });
     section.finish();
     let identities = identities?;
-    Some(ListenerTls {
-        identities,
-        clients,
-    })
+    Some(ListenerTls::new(identities, clients))
 }
 
 /// TLS towards the backend at `url`, whose keys are in `section`.
@@ -293,6 +282,33 @@ pub(super) fn exposed(file: &Path) -> String {
     )
 }
 
+// === impl ListenerTls ===
+
+impl ListenerTls {
+    /// A listener that shows `identities`, which must not be empty.
+    pub fn new(identities: Vec<TlsIdentity>, clients: Option<ClientCa>) -> Self {
+        let handshake = server::handshake(&identities, clients.as_ref());
+        Self {
+            identities,
+            clients,
+            handshake: Arc::new(handshake),
+        }
+    }
+}
+
+impl PartialEq for ListenerTls {
+    /// The handshake is made of the rest.
+    fn eq(&self, other: &Self) -> bool {
+        self.identities == other.identities && self.clients == other.clients
+    }
+}
+
+impl fmt::Debug for ListenerTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ListenerTls({:?}, {:?})", self.identities, self.clients)
+    }
+}
+
 // === impl CertificateMatch ===
 
 impl CertificateMatch {
@@ -367,41 +383,6 @@ impl PartialEq for TlsIdentity {
 impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TlsIdentity({})", self.file.display())
-    }
-}
-
-// === impl CertificateFacts ===
-
-impl CertificateFacts {
-    /// What a certificate in DER form says; `None` where it is none.
-    pub fn of(der: &[u8]) -> Option<Self> {
-        let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let names = certificate.subject_alternative_name().ok()?;
-        let names = names.map_or_else(Vec::new, |found| {
-            found.value.general_names.iter().filter_map(name).collect()
-        });
-        let seconds = certificate.validity().not_after.timestamp();
-        let seconds = u64::try_from(seconds).unwrap_or(0);
-        Some(Self {
-            subject: certificate.subject().to_string(),
-            names,
-            not_after: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-        })
-    }
-}
-
-fn name(name: &GeneralName<'_>) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
-        GeneralName::URI(uri) => Some(format!("uri:{uri}")),
-        GeneralName::IPAddress(bytes) => match **bytes {
-            [a, b, c, d] => Some(format!("ip:{}", Ipv4Addr::new(a, b, c, d))),
-            ref bytes => {
-                let bytes: [u8; 16] = bytes.try_into().ok()?;
-                Some(format!("ip:{}", Ipv6Addr::from(bytes)))
-            }
-        },
-        _ => None,
     }
 }
 

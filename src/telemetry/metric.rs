@@ -40,6 +40,8 @@ pub enum Metric {
     BodyBytes,
     Connections,
     ConnectionsCut,
+    HandshakesFailed,
+    CertificateExpires,
     BuildInfo,
 }
 
@@ -88,7 +90,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -123,6 +125,8 @@ impl Metric {
         Self::BodyBytes,
         Self::Connections,
         Self::ConnectionsCut,
+        Self::HandshakesFailed,
+        Self::CertificateExpires,
         Self::BuildInfo,
     ];
 
@@ -274,6 +278,16 @@ impl Metric {
                 "tidegate_body_bytes",
                 "Request bodies held in memory, in bytes.",
                 &[],
+            ),
+            Self::HandshakesFailed => counter(
+                "tidegate_tls_handshakes_failed_total",
+                "TLS handshakes of clients that failed: timeout, not_tls, nothing_in_common, no_certificate, bad_certificate or refused_by_client.",
+                &["listener", "reason"],
+            ),
+            Self::CertificateExpires => gauge(
+                "tidegate_certificate_expires_timestamp_seconds",
+                "When a certificate that the gateway shows expires, in seconds since 1970.",
+                &["setting"],
             ),
             Self::BuildInfo => gauge(
                 "tidegate_build_info",

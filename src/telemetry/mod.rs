@@ -12,6 +12,7 @@ mod metric;
 mod metrics;
 mod pool;
 mod record;
+mod tls;
 
 use std::io;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
 pub use record::{AccessRecord, Class, Finish, OutputPrecision};
+pub use tls::HandshakeFailure;
 
 /// Metrics and access log of one gateway.
 #[derive(Debug)]
