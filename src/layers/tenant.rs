@@ -21,7 +21,7 @@ use tower::{Layer, Service};
 use crate::config::ClientAddress;
 use crate::gate::Clock;
 use crate::protocol::{Dialect, Matched, Route, RouteError, WorkKind, route};
-use crate::tenants::{ClientCertificate, Moment, TenantRef};
+use crate::tenants::{ClientCertificate, Moment, Shown, TenantRef};
 
 use super::BoxFuture;
 use super::budget::Budget;
@@ -97,12 +97,15 @@ impl TenantLayer {
         if self.door.is_closed() {
             return Err(TenantError::Draining);
         }
-        let from = client(head, snapshot);
         let matched = route(&head.method, head.uri.path());
         let key = key(&head.headers, matched);
-        let tenant = snapshot
-            .tenants
-            .authenticate(key.as_deref(), from, self.now())?;
+        let peer = head.extensions.get::<Peer>();
+        let shown = Shown {
+            header: key.as_deref(),
+            certificate: peer.and_then(|peer| peer.certificate.as_deref()),
+            from: client(head, snapshot),
+        };
+        let tenant = snapshot.tenants.identify(shown, self.now())?;
         let Ok(matched) = matched else {
             return Ok(tenant);
         };

@@ -29,6 +29,7 @@ use crate::config::{Anonymous, Config, Jwt, ModelAccess, Tenant};
 use crate::core::demand::TenantId;
 use crate::core::time::Time;
 
+use certificates::CertificateTable;
 use failures::FailedKeys;
 use keys::KeyTable;
 use names::Names;
@@ -45,6 +46,7 @@ pub use tokens::{Identity, TokenError, Verifier};
 pub struct Tenants {
     tenants: Vec<TenantRef>,
     keys: KeyTable,
+    certificates: CertificateTable,
     /// Index of the one that takes requests without a key.
     anonymous: Option<usize>,
     names: Names,
@@ -88,6 +90,17 @@ pub struct TenantRef {
     pub rates: Arc<TenantRates>,
     /// Base models that the token of this request is good for; `None` is all.
     narrowed: Option<Arc<[String]>>,
+}
+
+/// What a client shows of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Its `Authorization` header.
+    pub header: Option<&'a HeaderValue>,
+    /// The certificate of its connection.
+    pub certificate: Option<&'a ClientCertificate>,
+    /// Its address.
+    pub from: IpAddr,
 }
 
 /// Why a request belongs to no tenant.
@@ -145,10 +158,46 @@ impl Tenants {
         Self {
             tenants: config.tenants.iter().map(named).collect(),
             keys: KeyTable::new(&config.tenants),
+            certificates: CertificateTable::new(&config.tenants),
             anonymous: config.tenants.iter().position(anonymous),
             tokens: config.auth.jwt.as_ref().map(|jwt| Tokens::new(jwt, config)),
             names,
             shared,
+        }
+    }
+
+    /// Finds the tenant of a request from all its client has shown.
+    ///
+    /// Where any tenant is known by certificates, one that is shown must be some
+    /// tenant's, and a key or token beside it the same tenant's; what differs is
+    /// told and counted as an unknown key, so that nothing is learned of the key.
+    /// Without one, the header decides alone; see [`Self::authenticate`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::authenticate`].
+    pub fn identify(&self, shown: Shown<'_>, at: Moment) -> Result<TenantRef, AuthError> {
+        let Shown { header, from, .. } = shown;
+        let certificate = shown.certificate.filter(|_| !self.certificates.is_empty());
+        let Some(certificate) = certificate else {
+            return self.authenticate(header, from, at);
+        };
+        let unknown = || {
+            self.shared.failures.wrong_key(from, at.now)?;
+            Err(AuthError::Unknown)
+        };
+        let Some(index) = self.certificates.find(certificate) else {
+            return unknown();
+        };
+        let proved = self.tenants[index].clone();
+        if header.is_none() || self.is_open() {
+            return Ok(proved);
+        }
+        let keyed = self.authenticate(header, from, at)?;
+        if keyed.id == proved.id {
+            Ok(keyed)
+        } else {
+            unknown()
         }
     }
 
@@ -172,8 +221,7 @@ impl Tenants {
         from: IpAddr,
         at: Moment,
     ) -> Result<TenantRef, AuthError> {
-        let open = self.keys.is_empty() && self.tokens.is_none();
-        let Some(header) = header.filter(|_| !open) else {
+        let Some(header) = header.filter(|_| !self.is_open()) else {
             return self
                 .anonymous
                 .map(|index| self.tenants[index].clone())
@@ -190,6 +238,11 @@ impl Tenants {
                 Err(error)
             }
         }
+    }
+
+    /// Whether nothing that a header may hold names a tenant.
+    fn is_open(&self) -> bool {
+        self.keys.is_empty() && self.tokens.is_none()
     }
 
     fn find(&self, header: &HeaderValue, from: IpAddr, at: Moment) -> Result<TenantRef, AuthError> {

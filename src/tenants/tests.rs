@@ -1,3 +1,5 @@
+mod certificates;
+
 use super::failures::MAX_ADDRESSES;
 use super::*;
 use crate::config::{KeyDigest, Limits};
