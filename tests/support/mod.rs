@@ -14,6 +14,7 @@ pub(crate) mod refusal;
 pub(crate) mod secrets;
 pub(crate) mod setup;
 pub(crate) mod stand;
+pub(crate) mod tls;
 pub(crate) mod wire;
 
 use std::io::{Write, stderr};
