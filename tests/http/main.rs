@@ -14,6 +14,7 @@ mod answers;
 mod apis;
 mod audio;
 mod browsers;
+mod books;
 mod bytes;
 mod connection;
 mod content;
