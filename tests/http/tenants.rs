@@ -81,7 +81,10 @@ async fn the_clients_key_stays_here_and_the_engines_own_goes_there() {
         .header("x-vllm-priority", "0")
         .header("x-data-parallel-rank", "3")
         .header("x-other", "dropped")
-        .header("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+        .header(
+            "traceparent",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        );
     let mut client = stand.send(&orders).await;
     let call = fake.call().await;
     assert_eq!(call.head.get("authorization"), Some("Bearer engine-key"));
