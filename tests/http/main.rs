@@ -27,6 +27,7 @@ mod failover;
 mod foreign;
 mod harness;
 mod http2;
+mod hygiene;
 mod labels;
 mod leaving;
 mod lengths;
