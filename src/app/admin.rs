@@ -19,7 +19,8 @@ use tower::service_fn;
 
 use crate::config::Secret;
 use crate::layers::pool::Pool;
-use crate::telemetry::{BackendView, PoolView};
+use crate::telemetry::{BackendView, PoolView, RateView};
+use crate::tenants::TenantRef;
 
 use super::arriving::Arriving;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
@@ -210,10 +211,21 @@ impl Admin {
                 now: self.gateway.clock().now(),
             });
         }
+        metrics.show_rates(snapshot.tenants.all_refs().iter().map(rate_view));
         metrics.show_bodies(self.gateway.body_bytes());
         metrics.show_certificates(&self.gateway.snapshot().config);
         metrics.show_crowd(&self.gateway.crowd());
         reply(StatusCode::OK, PROMETHEUS, metrics.render())
+    }
+}
+
+fn rate_view(tenant: &TenantRef) -> RateView<'_> {
+    let standing = tenant.rates.standing(&tenant.tenant.limits);
+    RateView {
+        tenant: &tenant.tenant.name,
+        requests: standing.requests.map(|gauge| gauge.remaining),
+        tokens: standing.tokens.map(|gauge| gauge.remaining),
+        booked: standing.booked,
     }
 }
 

@@ -13,6 +13,7 @@ use crate::config::TlsIdentity;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::layers::pool::Pool;
+use crate::tenants::{Gauge, TenantRef};
 use crate::tokenize::Demotion;
 use crate::upstream::probe::{Handle, Problem};
 
@@ -32,7 +33,27 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
         "body_bytes": gateway.body_bytes(),
         "tasks": tasks(),
         "certificates": snapshot.config.identities().iter().map(certificate_json).collect::<Vec<_>>(),
+        "tenants": snapshot.tenants.all_refs().iter().map(rates_json).collect::<Vec<_>>(),
         "pools": pools,
+    })
+}
+
+/// What a tenant has used of its rates; `null` where it has no limit.
+fn rates_json(tenant: &TenantRef) -> Value {
+    let standing = tenant.rates.standing(&tenant.tenant.limits);
+    let gauge = |gauge: Gauge| {
+        json!({
+            "per_minute": gauge.rate.per_minute,
+            "burst": gauge.rate.burst,
+            "remaining": gauge.remaining,
+            "reset_seconds": gauge.full_in.as_secs_f64(),
+        })
+    };
+    json!({
+        "name": tenant.tenant.name,
+        "requests": standing.requests.map(gauge),
+        "tokens": standing.tokens.map(gauge),
+        "booked_tokens": standing.booked.get(),
     })
 }
 

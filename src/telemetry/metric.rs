@@ -35,6 +35,8 @@ pub enum Metric {
     KvForeign,
     KvDrift,
     TenantInFlight,
+    TenantRateRemaining,
+    TenantBooked,
     MetricsAge,
     BackendState,
     BodyBytes,
@@ -90,7 +92,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -120,6 +122,8 @@ impl Metric {
         Self::KvForeign,
         Self::KvDrift,
         Self::TenantInFlight,
+        Self::TenantRateRemaining,
+        Self::TenantBooked,
         Self::MetricsAge,
         Self::BackendState,
         Self::BodyBytes,
@@ -329,6 +333,16 @@ impl Metric {
                 "tidegate_tenant_in_flight_tokens",
                 "KV tokens charged to a tenant's in-flight share.",
                 TRAFFIC,
+            ),
+            Self::TenantRateRemaining => gauge(
+                "tidegate_tenant_rate_remaining",
+                "Requests or tokens that a tenant's rate would let in now; of tenants that share a label the least.",
+                &["tenant", "unit"],
+            ),
+            Self::TenantBooked => gauge(
+                "tidegate_tenant_booked_tokens",
+                "Tokens charged to a tenant's rate for requests that are not over.",
+                &["tenant"],
             ),
             Self::MetricsAge => gauge(
                 "tidegate_backend_metrics_age_seconds",

@@ -11,6 +11,7 @@ mod labels;
 mod metric;
 mod metrics;
 mod pool;
+mod rates;
 mod record;
 mod tls;
 
@@ -24,6 +25,7 @@ pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
+pub use rates::RateView;
 pub use record::{AccessRecord, Class, Finish, OutputPrecision};
 pub use tls::HandshakeFailure;
 

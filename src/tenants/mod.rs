@@ -260,6 +260,11 @@ impl Tenants {
         Ok(found)
     }
 
+    /// Every tenant, in the order of the configuration, to look at.
+    pub fn all_refs(&self) -> &[TenantRef] {
+        &self.tenants
+    }
+
     /// Every tenant, in the order of the configuration.
     pub fn all(&self) -> impl Iterator<Item = TenantRef> {
         self.tenants.iter().cloned()
