@@ -25,6 +25,7 @@ const TIMING: Timing = Timing {
     connect: Duration::from_secs(5),
     first_byte: None,
     pool_idle: Duration::from_secs(4),
+    max_age: Duration::from_secs(30),
 };
 
 struct Watched {

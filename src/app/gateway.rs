@@ -77,6 +77,7 @@ pub fn timing(upstream: &Upstream) -> Timing {
         connect: upstream.connect_timeout,
         first_byte: upstream.first_byte_timeout,
         pool_idle: upstream.pool_idle_timeout,
+        max_age: upstream.max_connection_age,
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn ask(config: Config, counters: Vec<ModelCounter>) -> Result<Live, F
         connect: config.upstream.connect_timeout,
         first_byte: None,
         pool_idle: config.upstream.pool_idle_timeout,
+        max_age: config.upstream.max_connection_age,
     };
     runtime.block_on(ask_all(Asked {
         config: Arc::new(config),

@@ -91,6 +91,7 @@ impl Default for Upstream {
             stream_silence_timeout: Duration::from_secs(120),
             request_timeout: None,
             pool_idle_timeout: Duration::from_secs(4),
+            max_connection_age: Duration::from_secs(30),
         }
     }
 }

@@ -143,6 +143,8 @@ pub struct Upstream {
     pub request_timeout: Option<Duration>,
     /// How long an idle connection may be used again.
     pub pool_idle_timeout: Duration,
+    /// Age from which a connection takes no further request.
+    pub max_connection_age: Duration,
 }
 
 /// Watching backends.

@@ -162,6 +162,11 @@ pub(super) fn upstream(mut section: Section<'_>) -> Upstream {
             milliseconds(100..=3_600_000),
             default.pool_idle_timeout,
         ),
+        max_connection_age: section.time(
+            "max_connection_age",
+            seconds(1..=DAY),
+            default.max_connection_age,
+        ),
     };
     section.finish();
     upstream

@@ -230,5 +230,6 @@ fn timing() -> Timing {
         connect: Duration::from_secs(1),
         first_byte: None,
         pool_idle: Duration::from_secs(4),
+        max_age: Duration::from_secs(30),
     }
 }

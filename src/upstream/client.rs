@@ -11,6 +11,7 @@
 
 mod connector;
 mod headers;
+mod names;
 mod tls;
 
 use std::io;
@@ -23,6 +24,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
 
@@ -44,6 +46,9 @@ pub struct Timing {
     /// How long an idle connection may be used again. vLLM closes at 5 s: a
     /// value above risks sending into a closing connection.
     pub pool_idle: Duration,
+    /// Age from which a connection takes no further request: a name that points
+    /// elsewhere by then is followed however busy its connections are.
+    pub max_age: Duration,
 }
 
 /// Where requests go: one engine endpoint, or one data-parallel rank of it.
@@ -295,6 +300,7 @@ impl<C: Connector> Client<C> {
         *request.uri_mut() = endpoint.uri(request.uri().path_and_query());
         *request.version_mut() = Version::HTTP_11;
         headers::towards(endpoint, request.headers_mut());
+        let connection = capture_connection(&mut request);
         let answering = self.pool.request(request);
         let answered = match self.timing.first_byte {
             Some(limit) => tokio::time::timeout(limit, answering)
@@ -305,6 +311,12 @@ impl<C: Connector> Client<C> {
         let mut response = answered.map_err(|error| SendError::of(&error))?;
         if let Some(meter) = response.extensions_mut().remove::<Meter>() {
             meter.answered();
+            if meter.age() >= self.timing.max_age {
+                let connected = connection.connection_metadata();
+                if let Some(connected) = connected.as_ref() {
+                    connected.poison();
+                }
+            }
         }
         if response.status().is_informational() {
             return Err(SendError::NotHttp);

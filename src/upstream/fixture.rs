@@ -15,6 +15,7 @@ pub(super) const TIMING: Timing = Timing {
     connect: Duration::from_secs(5),
     first_byte: Some(Duration::from_secs(60)),
     pool_idle: Duration::from_secs(4),
+    max_age: Duration::from_secs(30),
 };
 
 /// Hands out one end of a pipe per connect; the other end goes to the test.

@@ -22,8 +22,10 @@ use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tower::ServiceExt;
 
+use super::names::Names;
 use super::tls::{Profiles, Wire};
 
 /// Idle time after which TCP asks whether the other side still lives: a host
@@ -48,14 +50,16 @@ pub trait Connector: Clone + Send + Sync + 'static {
 
 /// Plain TCP with Nagle's delay off and keep-alive on.
 #[derive(Clone, Debug)]
-pub struct Tcp(HttpConnector);
+pub struct Tcp(HttpConnector<Names>);
 
 /// Bytes written to a connection, and how many of them belong to answered requests.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Meter(Arc<Counts>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
+    /// When the connection was opened.
+    opened: Instant,
     written: AtomicU64,
     /// `written` as of the last byte read.
     written_at_read: AtomicU64,
@@ -83,7 +87,7 @@ pub(super) struct Metered<Io> {
 impl Tcp {
     /// A connector that gives each address of a name its part of `limit`.
     pub fn new(limit: Duration) -> Self {
-        let mut http = HttpConnector::new();
+        let mut http = HttpConnector::new_with_resolver(Names::default());
         http.set_nodelay(true);
         http.set_keepalive(Some(TCP_KEEPALIVE));
         http.set_keepalive_interval(Some(TCP_KEEPALIVE_INTERVAL));
@@ -122,6 +126,20 @@ pub(super) fn kind_of(error: &(dyn std::error::Error + 'static)) -> io::ErrorKin
 // === impl Meter ===
 
 impl Meter {
+    fn start() -> Self {
+        Self(Arc::new(Counts {
+            opened: Instant::now(),
+            written: AtomicU64::new(0),
+            written_at_read: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        }))
+    }
+
+    /// Time since the connection was opened.
+    pub(super) fn age(&self) -> Duration {
+        self.0.opened.elapsed()
+    }
+
     /// Bytes of the current request that the transport has taken.
     pub(super) fn unanswered(&self) -> u64 {
         // One task reads and writes the connection, and whoever looks was woken
@@ -205,7 +223,7 @@ impl<Io> Metered<Io> {
     fn new(io: Io) -> Self {
         Self {
             io,
-            meter: Meter::default(),
+            meter: Meter::start(),
         }
     }
 }

@@ -428,3 +428,27 @@ async fn an_engine_that_switches_protocols_unasked_gives_no_answer() {
     assert_eq!(error.delivery(), Delivery::Perhaps);
     sees_the_end(&mut engine).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_connection_takes_no_further_request_after_30_seconds() {
+    let mut bench = bench();
+    let mut engine = None;
+    for second in 0..=30 {
+        let client = bench.client.clone();
+        let sending = tokio::spawn(async move {
+            let answer = client.send(&endpoint(), post("{}")).await.unwrap();
+            answer.into_body().collect().await.unwrap();
+        });
+        if second == 0 {
+            engine = bench.opened.recv().await;
+        }
+        let io = engine.as_mut().unwrap();
+        read_until(io, "\r\n\r\n{}").await;
+        io.write_all(EMPTY_OK).await.unwrap();
+        sending.await.unwrap();
+        assert!(bench.opened.try_recv().is_err());
+        // Never idle for long.
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    sees_the_end(engine.as_mut().unwrap()).await;
+}
