@@ -8,6 +8,10 @@
 //! Invariant: work is linear in the input, whatever the bytes are.
 
 use std::borrow::Cow;
+use std::io::Read;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
 
 /// The longest exposition that is read, in bytes. A real engine sends 50–75 KB;
 /// what comes after this many bytes is not looked at.
@@ -38,6 +42,23 @@ pub struct Samples<'a> {
 #[derive(Clone, Debug)]
 pub struct LabelIter<'a> {
     rest: &'a str,
+}
+
+/// An exposition without gzip around it, which some servers add unasked; as far
+/// as it unpacks, and to [`MAX_BYTES`].
+pub fn unpacked(text: Bytes) -> Bytes {
+    if !text.starts_with(&[0x1f, 0x8b]) {
+        return text;
+    }
+    let bound = u64::try_from(MAX_BYTES).expect("a few megabytes");
+    let mut plain = Vec::new();
+    // What was unpacked before an error is there all the same.
+    drop(
+        GzDecoder::new(&text[..])
+            .take(bound)
+            .read_to_end(&mut plain),
+    );
+    plain.into()
 }
 
 /// Reads the samples of `text`, skipping comments and lines that are no sample.
@@ -241,6 +262,21 @@ mod tests {
         let found: Vec<Sample<'_>> = samples(b"a{x=\"\xff\xfe\"} 1\nb 2\n").collect();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].name, "b");
+    }
+
+    #[test]
+    fn a_packed_exposition_is_unpacked_and_a_bomb_only_to_the_bound() {
+        use std::io::Write;
+        let pack = |text: &[u8]| {
+            let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            packer.write_all(text).unwrap();
+            Bytes::from(packer.finish().unwrap())
+        };
+        assert_eq!(unpacked(pack(b"a 1\n")), "a 1\n");
+        assert_eq!(unpacked(Bytes::from_static(b"a 1\n")), "a 1\n");
+        let bomb = pack(&vec![b' '; 3 * MAX_BYTES]);
+        assert_eq!(unpacked(bomb.clone()).len(), MAX_BYTES);
+        assert!(unpacked(bomb.slice(..bomb.len() / 2)).len() <= MAX_BYTES);
     }
 
     #[test]

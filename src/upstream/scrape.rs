@@ -46,8 +46,10 @@ pub struct Engine {
     pub running: Option<u32>,
     /// Sequences waiting, for whatever reason.
     pub waiting: Option<u32>,
-    /// Share of the KV pool in use, 0..=1.
+    /// Share of the KV pool in use, 0..=1; the largest where several are shown.
     pub kv_usage: Option<f64>,
+    /// The same by its name before 0.12, until the whole scrape is read.
+    old_kv_usage: Option<f64>,
     /// Whether the engine is awake; `None` in versions without sleep states.
     pub wakefulness: Option<Wakefulness>,
     /// Counters since the engine's start.
@@ -135,6 +137,10 @@ pub fn read(text: &[u8]) -> Scrape {
             scrape.take(name, &sample);
         }
     }
+    for engine in scrape.engines.values_mut() {
+        let old = engine.old_kv_usage.take();
+        engine.kv_usage = engine.kv_usage.or(old);
+    }
     scrape
 }
 
@@ -187,24 +193,23 @@ fn is_read(name: &str) -> bool {
 // === impl Engine ===
 
 impl Engine {
+    /// Takes one series. Those that differ in labels nobody here knows (a reason,
+    /// an adapter, another model) are parts of one figure.
     fn take(&mut self, name: &str, sample: &Sample<'_>) {
         let value = sample.value;
         match name {
-            "num_requests_running" => self.running = small(value),
-            "num_requests_waiting" => self.waiting = small(value),
-            "kv_cache_usage_perc" => self.kv_usage = share(value),
+            "num_requests_running" => add_small(&mut self.running, value),
+            "num_requests_waiting" => add_small(&mut self.waiting, value),
+            "kv_cache_usage_perc" => raise(&mut self.kv_usage, value),
             // The name before 0.12; where both are shown the current one holds.
-            "gpu_cache_usage_perc" => self.kv_usage = self.kv_usage.or(share(value)),
+            "gpu_cache_usage_perc" => raise(&mut self.old_kv_usage, value),
             "engine_sleep_state" => self.take_sleep(sample),
             "cache_config_info" => self.cache = Some(CacheConfig::read(sample.labels)),
-            "generation_tokens_total" => self.counters.generated = count(value),
-            "prompt_tokens_total" => self.counters.prompt = count(value),
-            "iteration_tokens_total_sum" => self.counters.stepped = count(value),
-            "num_preemptions_total" => self.counters.preemptions = count(value),
-            "request_success_total" => {
-                let sum = self.counters.finished.unwrap_or(0);
-                self.counters.finished = count(value).map(|more| sum.saturating_add(more));
-            }
+            "generation_tokens_total" => add(&mut self.counters.generated, value),
+            "prompt_tokens_total" => add(&mut self.counters.prompt, value),
+            "iteration_tokens_total_sum" => add(&mut self.counters.stepped, value),
+            "num_preemptions_total" => add(&mut self.counters.preemptions, value),
+            "request_success_total" => add(&mut self.counters.finished, value),
             "spec_decode_num_accepted_tokens_per_pos_total" => {
                 self.draft_positions = self.draft_positions.saturating_add(1);
             }
@@ -312,6 +317,25 @@ fn count(value: f64) -> Option<u64> {
 /// A count that fits 32 bits, clipped to them: more sequences than that mean only "full".
 fn small(value: f64) -> Option<u32> {
     count(value).map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+/// Adds a count to what other series said; a value that is none adds nothing.
+fn add(sum: &mut Option<u64>, value: f64) {
+    if let Some(more) = count(value) {
+        *sum = Some(sum.unwrap_or(0).saturating_add(more));
+    }
+}
+
+fn add_small(sum: &mut Option<u32>, value: f64) {
+    if let Some(more) = small(value) {
+        *sum = Some(sum.unwrap_or(0).saturating_add(more));
+    }
+}
+
+fn raise(most: &mut Option<f64>, value: f64) {
+    if let Some(share) = share(value) {
+        *most = Some(most.unwrap_or(0.0).max(share));
+    }
 }
 
 /// A share of the pool. Slightly above 1 is rounding; far above or below 0 is no share.

@@ -137,3 +137,53 @@ fn draft_positions_are_counted() {
     );
     assert_eq!(scrape.engines[&0].draft_positions, 3);
 }
+
+#[test]
+fn series_that_differ_in_unknown_labels_are_parts_of_one_figure() {
+    let scrape = read(
+        "vllm:num_requests_waiting{model_name=\"m\",engine=\"0\",reason=\"capacity\"} 3\n\
+         vllm:num_requests_waiting{model_name=\"m\",engine=\"0\",reason=\"deferred\"} 4\n\
+         vllm:num_requests_running{model_name=\"a\\\"b\\\\c\\n}\",engine=\"0\"} 2\n\
+         vllm:num_requests_running{model_name=\"größe\",engine=\"0\"} 5\n\
+         vllm:kv_cache_usage_perc{model_name=\"a\",engine=\"0\"} 0.5\n\
+         vllm:kv_cache_usage_perc{model_name=\"b\",engine=\"0\"} 0.25\n\
+         vllm:generation_tokens_total{engine=\"0\",lora=\"x\"} 10\n\
+         vllm:generation_tokens_total{engine=\"0\",lora=\"y\"} 5\n"
+            .as_bytes(),
+    );
+    let engine = &scrape.engines[&0];
+    assert_eq!((engine.waiting, engine.running), (Some(7), Some(7)));
+    assert_eq!(engine.kv_usage, Some(0.5));
+    assert_eq!(engine.counters.generated, Some(15));
+}
+
+#[test]
+fn usage_reads_by_either_name_and_is_unknown_without_both() {
+    let usage = |text: &str| {
+        let scrape =
+            read(format!("vllm:num_requests_running{{engine=\"0\"}} 1\n{text}").as_bytes());
+        scrape.engines[&0].kv_usage
+    };
+    assert_eq!(usage("vllm:gpu_cache_usage_perc 0.75\n"), Some(0.75));
+    assert_eq!(usage("vllm:kv_cache_usage_perc 0.5\n"), Some(0.5));
+    let both = "vllm:gpu_cache_usage_perc 0.75\nvllm:kv_cache_usage_perc 0.5\n";
+    assert_eq!(usage(both), Some(0.5));
+    assert_eq!(usage(""), None);
+}
+
+#[test]
+fn harmless_variations_of_the_format_are_read_alike() {
+    let plain =
+        "vllm:num_requests_running{engine=\"0\"} 2\nvllm:generation_tokens_total{engine=\"0\"} 7\n";
+    let expected = read(plain.as_bytes());
+    assert_eq!(expected.engines[&0].counters.generated, Some(7));
+    let open_metrics = "# TYPE vllm:num_requests_running gauge\n\
+         # TYPE vllm:num_requests_running gauge\n\
+         vllm:num_requests_running{engine=\"0\"} 2 1700000000.5\n\
+         # UNIT vllm:generation_tokens tokens\n\
+         vllm:generation_tokens_total{engine=\"0\"} 7 # {trace_id=\"x\"} 1.0 1700000000\n\
+         vllm:generation_tokens_created{engine=\"0\"} 1.7e9\n# EOF\n";
+    for text in [plain.trim_end(), &plain.replace('\n', "\r\n"), open_metrics] {
+        assert_eq!(read(text.as_bytes()), expected, "{text}");
+    }
+}
