@@ -185,6 +185,7 @@ fn endpoint_json(endpoint: &Handle) -> Value {
         "problem": view.problem.map(Problem::name),
         "version": view.version,
         "ranks": view.ranks.len(),
+        "models_age_seconds": view.models_age.map(|age| age.as_secs_f64()),
         "metrics_age_seconds": view.scrape_age.map(|age| age.as_secs_f64()),
         "scrapes_failed": view.scrapes_failed,
         "restarts": view.restarts,

@@ -51,6 +51,8 @@ pub struct Target {
     pub tier: Tier,
     /// Models of the pool it serves.
     pub serves: Vec<ServedId>,
+    /// Their names, in the same order.
+    pub ids: Vec<Arc<str>>,
     /// Slot of its first rank; the others follow.
     pub first_slot: u32,
     /// Data-parallel ranks the operator names; at least 1.
@@ -101,6 +103,7 @@ impl Target {
             endpoint: Endpoint::of(backend)?,
             tier: backend.tier,
             serves: (0..served).map(ServedId).collect(),
+            ids: model.served_ids().map(Arc::from).collect(),
             first_slot,
             ranks: backend.data_parallel_ranks.max(1),
             operator: Operator {
@@ -210,14 +213,22 @@ impl<C: Connector> Probe<C> {
             Ok(pulse) => pulse,
             Err(failure) => return self.shared.on_failure(failure),
         };
-        let wanted = self
-            .shared
-            .lock()
-            .machine
-            .wants_facts(pulse.scrape.as_ref());
+        let (wanted, doubted) = {
+            let book = self.shared.lock();
+            let wanted = book.machine.wants_facts(pulse.scrape.as_ref());
+            (wanted, book.is_in_doubt())
+        };
         let old = facts_read.is_none_or(|at| at.elapsed() >= FACTS_EVERY);
-        let facts = match (wanted || old).then(|| asker.facts()) {
+        let facts = match (wanted || doubted || old).then(|| asker.facts()) {
             Some(asking) => match asking.await {
+                Ok(facts) if !facts.lists_any(&self.shared.target.ids) => {
+                    // Once it may be on its way; twice in a row it is gone.
+                    if wanted || doubted {
+                        return self.shared.on_failure(Failure::WrongModel);
+                    }
+                    self.shared.lock().doubt();
+                    None
+                }
                 Ok(facts) => Some(facts),
                 // Told once that it works, an endpoint is not given up for a
                 // list that did not come.
@@ -247,7 +258,7 @@ impl Handle {
         self.0.on_event(Event::Passive(outcome));
         if matches!(
             outcome,
-            Outcome::Refused | Outcome::Unreachable | Outcome::Failed
+            Outcome::Refused | Outcome::Unreachable | Outcome::Failed | Outcome::UnknownModel(_)
         ) {
             self.0.look.notify_one();
         }

@@ -40,7 +40,7 @@ use super::relay::{Account, AnswerLimits, Kind, Relay};
 use super::seat::Seat;
 use super::steps::{Leased, Measured};
 
-use verdict::{Asked, Verdict, failure_text, stand_in, verdict};
+use verdict::{Asked, Verdict, denies_model, failure_text, stand_in, verdict};
 
 /// When a client should come back to an engine that sheds, in seconds.
 const SHED_RETRY: u64 = 1;
@@ -90,6 +90,13 @@ impl<C: Connector> Forward<C> {
             stream: measured.outline.stream,
         };
         let kind = match verdict(&head, &body, asked) {
+            Verdict::Relayed(Kind::Refusal) if head.status == StatusCode::NOT_FOUND => {
+                let text = failure_text(body).await;
+                if text.as_deref().is_some_and(denies_model) {
+                    return Err(denied((lease, measured), &seat));
+                }
+                return answered_badly(head, text, (lease, measured), &seat);
+            }
             Verdict::Relayed(kind) => kind,
             other => {
                 let text = match other {
@@ -163,6 +170,16 @@ fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
     seat.report(outcome);
     trail.backend_failed(failure);
     Undelivered::Lost(error)
+}
+
+/// Books a try at an engine that serves another model than it did: nothing was
+/// generated, so the request may go elsewhere.
+fn denied((lease, measured): (Lease, Measured), seat: &Seat) -> Undelivered {
+    lease.fail();
+    let letter = &measured.letter;
+    letter.trail.backend_failed(UpstreamFailure::Status);
+    seat.report(Outcome::UnknownModel(letter.served));
+    Undelivered::Untouched(Box::new(measured))
 }
 
 /// Books an answer that is no success and no refusal in JSON; `text` is the body

@@ -105,6 +105,25 @@ where
     Some(text)
 }
 
+/// Whether a 404 says that the engine does not serve the model, in either shape
+/// an engine writes it.
+pub(super) fn denies_model(text: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Answer {
+        error: Told,
+    }
+    #[derive(serde::Deserialize)]
+    struct Told {
+        message: String,
+        r#type: String,
+    }
+    serde_json::from_slice::<Answer>(text).is_ok_and(|Answer { error }| {
+        let denies =
+            error.message.starts_with("The model `") && error.message.contains("` does not exist");
+        denies && error.r#type == "NotFoundError"
+    })
+}
+
 /// What stands in for a refusal that cannot be read.
 pub(super) fn stand_in(status: StatusCode, dialect: Dialect) -> Bytes {
     let text = format!(
@@ -147,6 +166,24 @@ mod tests {
     use super::*;
     use http::Response;
     use http_body_util::{Empty, Full};
+
+    #[test]
+    fn an_engine_that_denies_the_model_is_understood_in_both_its_shapes() {
+        for text in [
+            r#"{"error":{"message":"The model `m` does not exist.","type":"NotFoundError","param":null,"code":404}}"#,
+            r#"{"type":"error","error":{"type":"NotFoundError","message":"The model `m` does not exist. Valid aliases: tiny."}}"#,
+        ] {
+            assert!(denies_model(text.as_bytes()), "{text}");
+        }
+        for text in [
+            "{}",
+            r#"{"detail":"Not Found"}"#,
+            r#"{"error":{"message":"Response `r` does not exist.","type":"NotFoundError"}}"#,
+            r#"{"error":{"message":"The model `m` does not exist","type":"BadRequestError"}}"#,
+        ] {
+            assert!(!denies_model(text.as_bytes()), "{text}");
+        }
+    }
 
     const CHAT: Asked = Asked {
         route: Route::ChatCompletions,

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gather::Facts;
-use super::state::{Event, Machine, Step, Thresholds};
+use super::state::{Event, Failure, Machine, Outcome, Step, Thresholds};
 use super::view::{EndpointView, RankView};
 use super::{Shared, Target};
-use crate::core::backend::{BackendId, Capacity, CapacitySource, Health, Observed, Trust};
+use crate::core::backend::{
+    BackendId, Capacity, CapacitySource, Health, Observed, ServedId, Tier, Trust,
+};
 use crate::core::time::Time;
 use crate::core::units::Blocks;
 use crate::upstream::capacity::{self, Evidence};
@@ -30,6 +32,13 @@ pub(super) struct Book {
     scraped_at: Option<Time>,
     scrapes_failed: u64,
     restarts: u64,
+    /// When the models were read last.
+    listed_at: Option<Time>,
+    /// Whether the models must be read anew: a listing lacked all that are
+    /// served, or the engine denied one.
+    in_doubt: bool,
+    /// Models the engine said it does not serve and has not listed since.
+    denied: Vec<ServedId>,
 }
 
 /// One data-parallel engine, by its place in the list.
@@ -68,14 +77,20 @@ impl Book {
             scraped_at: None,
             scrapes_failed: 0,
             restarts: 0,
+            listed_at: None,
+            in_doubt: false,
+            denied: Vec::new(),
         }
     }
 
     /// Takes an event that brings no evidence, and tells the pool what changed.
     pub(super) fn on_event(&mut self, shared: &Shared, now: Time, event: Event<'_>) {
         self.machine.on_event(now, event);
-        if let Event::Failed(_) = event {
-            self.scrapes_failed += 1;
+        match event {
+            Event::Failed(Failure::WrongModel) => {}
+            Event::Failed(_) => self.scrapes_failed += 1,
+            Event::Passive(Outcome::UnknownModel(id)) => self.deny(shared, id),
+            _ => {}
         }
         let (health, trust) = self.judgement(now);
         if (health, trust) == self.told {
@@ -100,7 +115,10 @@ impl Book {
         };
         let step = self.machine.on_event(now, event);
         let scraped = found.scrape.as_ref().map(|_| found.sent);
-        self.learn(found);
+        if step == Step::Restarted {
+            self.denied.clear();
+        }
+        self.learn(&shared.target, found);
         let fresh = scraped.filter(|_| !self.gauges_froze(now, shared.rules.stale_after));
         let weights = self.weigh(&shared.target, fresh);
         self.log_weights(&shared.target, &weights);
@@ -112,12 +130,54 @@ impl Book {
         }
     }
 
+    /// Whether the next good round must read the models.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.in_doubt
+    }
+
+    /// A listing lacked every model of the pool.
+    pub(super) fn doubt(&mut self) {
+        self.in_doubt = true;
+    }
+
+    /// The engine denied a model: nothing more of it goes there until it lists it.
+    fn deny(&mut self, shared: &Shared, id: ServedId) {
+        self.in_doubt = true;
+        if self.denied.contains(&id) {
+            return;
+        }
+        self.denied.push(id);
+        let backend = &*shared.target.name;
+        tracing::warn!(backend, "backend does not know a model it should serve");
+        let (ranks, role) = (&self.ranks, self.role(&shared.target));
+        shared.gate.update(|admission, now, out| {
+            for rank in ranks {
+                admission.set_role(now, rank.id, role.clone(), out);
+            }
+        });
+    }
+
+    fn role(&self, target: &Target) -> (Tier, Vec<ServedId>) {
+        let known = |id: &&ServedId| !self.denied.contains(id);
+        let serves = target.serves.iter().filter(known).copied();
+        (target.tier, serves.collect())
+    }
+
     fn judgement(&self, now: Time) -> (Health, Trust) {
         (self.machine.health(now), self.machine.trust(now))
     }
 
-    fn learn(&mut self, found: Found) {
+    fn learn(&mut self, target: &Target, found: Found) {
         if let Some(facts) = found.facts {
+            let named: Vec<_> = target.serves.iter().zip(&target.ids).collect();
+            let lists = |id: &ServedId| {
+                named
+                    .iter()
+                    .any(|&(of, name)| of == id && facts.lists(name))
+            };
+            self.denied.retain(|id| !lists(id));
+            self.listed_at = Some(found.sent);
+            self.in_doubt = false;
             self.evidence.version = facts.version();
             self.evidence.max_model_len = facts.max_model_len();
             self.facts = facts;
@@ -185,6 +245,7 @@ impl Book {
     /// granted by figures of an earlier life.
     fn tell(&mut self, shared: &Shared, step: Step, weights: &[Weight]) {
         let (health, trust) = self.told;
+        let role = self.role(&shared.target);
         let (ranks, restarts) = (&mut self.ranks, &mut self.restarts);
         if step == Step::Restarted {
             *restarts += 1;
@@ -211,6 +272,7 @@ impl Book {
                 if let Some(seen) = weight.observed {
                     admission.on_observed(now, rank.id, seen, out);
                 }
+                admission.set_role(now, rank.id, role.clone(), out);
                 admission.set_trust(now, rank.id, trust, out);
                 admission.set_health(now, rank.id, health, out);
             }
@@ -236,6 +298,7 @@ impl Book {
             engines_shown: self.evidence.scrape.engines.len(),
             metrics: self.evidence.scrape.origin,
             scrape_age: self.scraped_at.map(|at| now - at),
+            models_age: self.listed_at.map(|at| now - at),
             scrapes_failed: self.scrapes_failed,
             restarts: self.restarts,
         }

@@ -3,6 +3,7 @@
 //!
 //! Decides which answers are a failure and of what kind. Keeps nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -40,7 +41,7 @@ pub(super) struct Facts {
 
 /// What a liveness check and a scrape said.
 pub(super) struct Pulse {
-    /// The slower of the two answers.
+    /// The slower of the answers that came.
     pub(super) latency: Duration,
     /// The metrics, where they were readable.
     pub(super) scrape: Option<Scrape>,
@@ -66,11 +67,13 @@ impl<C: Connector> Asker<'_, C> {
             (Some(refused @ (Failure::Refused | Failure::Unauthorized | Failure::Tls(_))), _) => {
                 return Err(refused);
             }
-            (None, Ok(answer)) => Some(scrape::read(&answer.body)),
+            (None, Ok(answer)) => Some(scrape::read(&prometheus::unpacked(answer.body))),
             _ => None,
         };
+        // Metrics that do not come are no slow answer.
+        let read = scrape.as_ref().map(|_| started.elapsed());
         Ok(Pulse {
-            latency: alive.max(started.elapsed()),
+            latency: alive.max(read.unwrap_or_default()),
             scrape,
         })
     }
@@ -147,6 +150,16 @@ impl Facts {
     /// The release, as far as rules depend on it.
     pub(super) fn version(&self) -> Option<Version> {
         Version::parse(self.release.as_deref()?)
+    }
+
+    /// Whether it lists any of these models.
+    pub(super) fn lists_any(&self, ids: &[Arc<str>]) -> bool {
+        ids.iter().any(|id| self.lists(id))
+    }
+
+    /// Whether it lists this model.
+    pub(super) fn lists(&self, id: &str) -> bool {
+        self.models.iter().any(|card| card.id == id)
     }
 
     /// The smallest `max_model_len` of its base models; adapters have none.

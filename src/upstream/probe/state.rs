@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::core::backend::{Health, Trust};
+use crate::core::backend::{Health, ServedId, Trust};
 use crate::core::time::Time;
 use crate::upstream::client::TlsFailure;
 use crate::upstream::scrape::{Scrape, Wakefulness};
@@ -50,6 +50,8 @@ pub enum Outcome {
     Refused,
     /// No connection for another reason, or none that took a byte.
     Unreachable,
+    /// The engine says that it does not serve this model.
+    UnknownModel(ServedId),
     /// It was taken and failed: reset, timed out, or an error of the engine.
     Failed,
 }
@@ -71,6 +73,8 @@ pub enum Failure {
     Scaling,
     /// A server that is no engine, or not yet.
     NotAnEngine,
+    /// An engine, of another model.
+    WrongModel,
 }
 
 /// What the operator wants of an endpoint.
@@ -339,7 +343,11 @@ impl Machine {
         self.failures = self.failures.saturating_add(1);
         let at_once = matches!(
             failure,
-            Failure::Refused | Failure::EngineDead | Failure::Unauthorized | Failure::Tls(_)
+            Failure::Refused
+                | Failure::EngineDead
+                | Failure::Unauthorized
+                | Failure::Tls(_)
+                | Failure::WrongModel
         );
         if at_once || self.failures >= self.thresholds.down_after {
             // An engine once known to be gone stays so until it answers.
@@ -365,7 +373,7 @@ impl Machine {
             Outcome::Refused if self.phase == Phase::Serving => {
                 self.phase = Phase::Down(Problem::Unreachable);
             }
-            Outcome::Refused => {}
+            Outcome::Refused | Outcome::UnknownModel(_) => {}
             Outcome::Failed => self.requests.on_failure(now),
         }
     }
@@ -426,6 +434,7 @@ impl Failure {
             Self::Tls(failure) => failure.name(),
             Self::Scaling => "scaling",
             Self::NotAnEngine => "not_an_engine",
+            Self::WrongModel => "wrong_model",
         }
     }
 }

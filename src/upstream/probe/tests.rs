@@ -1,6 +1,8 @@
 //! The whole probe against an engine in memory, with the clock paused: time
 //! passes only where nothing else can happen.
 
+mod listing;
+
 use std::io;
 
 use http::Uri;
@@ -27,6 +29,8 @@ struct Script {
     models: (&'static str, &'static str),
     version: &'static str,
     delay: Duration,
+    /// A path that is never answered.
+    stuck: Option<&'static str>,
     asked: Vec<(Duration, String)>,
 }
 
@@ -44,6 +48,7 @@ fn target() -> Target {
         endpoint: Endpoint::new(&url, Some(&Secret::new("k"))).unwrap(),
         tier: Tier::Standard,
         serves: vec![ServedId(0)],
+        ids: vec!["tiny".into()],
         first_slot: 0,
         ranks: 1,
         operator: Operator {
@@ -76,6 +81,7 @@ impl Bench {
             models: ("200 OK", MODELS),
             version: VERSION,
             delay: Duration::ZERO,
+            stuck: None,
             asked: Vec::new(),
         }));
         let handle = probe.handle();
@@ -134,7 +140,9 @@ async fn serve(mut io: tokio::io::DuplexStream, script: Arc<Mutex<Script>>, cloc
                 "/version" => ("200 OK", script.version.to_owned()),
                 other => panic!("asked for {other}"),
             };
-            (status, body, script.delay)
+            let stuck = script.stuck == Some(path.as_str());
+            let delay = if stuck { Duration::MAX } else { script.delay };
+            (status, body, delay)
         };
         tokio::time::sleep(delay).await;
         answer(&mut io, status, &body).await;

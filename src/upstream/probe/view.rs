@@ -36,6 +36,8 @@ pub struct EndpointView {
     pub engines_shown: usize,
     /// Who writes its metrics.
     pub metrics: Origin,
+    /// Time since its models were read; `None` before that.
+    pub models_age: Option<Duration>,
     /// Time since its last readable metrics; `None` before the first.
     pub scrape_age: Option<Duration>,
     /// Probes since the gateway's start that brought no metrics.
