@@ -124,3 +124,59 @@ fn cancelling_the_head_lets_the_next_in_at_once() {
     assert_eq!(grants(out)[0].0, next);
     assert_eq!(pool.state(at(6.0)).totals.left, 1);
 }
+
+fn observed(seconds: f64, used: u64) -> Observed {
+    Observed {
+        at: at(seconds),
+        used: Blocks::new(used),
+        running: 0,
+        waiting: 0,
+        preemptions: 0,
+    }
+}
+
+#[test]
+fn neither_the_books_nor_a_scrape_can_make_an_engine_look_emptier_than_the_other_says() {
+    let (mut pool, ids) = pool(policy(Reservation::Strict), &[(STANDARD, 100)]);
+    pool.on_observed(at(1.0), ids[0], observed(1.0, 99), &mut Vec::new());
+    wait(&mut pool, 1.0, demand(320, 1));
+    let small = admit(&mut pool, 1.0, demand(16, 1));
+    for tokens in 1..200 {
+        pool.on_growth(at(1.1), small.lease, Tokens::new(tokens), &mut Vec::new());
+        assert_eq!(pool.state(at(1.1)).backends[0].foreign, Blocks::new(99));
+    }
+    // The engine is empty; eight requests go there after it said so.
+    let mut out = Vec::new();
+    pool.on_observed(at(2.0), ids[0], observed(2.0, 0), &mut out);
+    assert_eq!(grants(out).len(), 1);
+    for _ in 0..7 {
+        admit(&mut pool, 2.1, demand(160, 1));
+    }
+    // The same scrape again, and an older one, free nothing of theirs.
+    for seconds in [2.0, 1.5] {
+        pool.on_observed(at(2.2), ids[0], observed(seconds, 0), &mut Vec::new());
+        assert_eq!(pool.state(at(2.2)).backends[0].held, Blocks::new(91));
+    }
+    wait(&mut pool, 2.3, demand(160, 1));
+}
+
+#[test]
+fn what_an_engine_has_not_freed_after_an_abort_is_not_given_away_again() {
+    let (mut pool, ids) = pool(policy(Reservation::Strict), &[(STANDARD, 100)]);
+    let aborted = [(); 10].map(|()| admit(&mut pool, 0.0, demand(150, 11)));
+    for grant in aborted {
+        pool.release(at(1.0), grant.lease, End::Cancelled, &mut Vec::new());
+    }
+    // For five seconds its scrapes go on showing what was aborted.
+    for seconds in [1.5, 2.5, 3.5, 4.5, 5.5] {
+        pool.on_observed(at(seconds), ids[0], observed(seconds, 95), &mut Vec::new());
+        let ticket = wait(&mut pool, seconds, demand(800, 1));
+        pool.cancel(at(seconds), ticket, &mut Vec::new());
+        let fits = admit(&mut pool, seconds, demand(48, 1));
+        pool.release(at(seconds), fits.lease, End::Cancelled, &mut Vec::new());
+    }
+    let waiter = wait(&mut pool, 6.0, demand(1600, 1));
+    let mut out = Vec::new();
+    pool.on_observed(at(6.5), ids[0], observed(6.5, 0), &mut out);
+    assert_eq!(grants(out)[0].0, waiter);
+}
