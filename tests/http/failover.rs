@@ -356,3 +356,31 @@ async fn probes_and_scrapes_leave_the_books_of_running_requests_alone() {
     }
     assert_eq!(memory.settle().await.totals.finished, 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_denies_the_model_is_passed_by_before_a_byte_is_relayed() {
+    let mut memory = two(|s| s).await;
+    let denial = r#"{"error":{"message":"The model `tiny` does not exist.","type":"NotFoundError","param":"model","code":404}}"#;
+    memory.fake(0).change(|spec| spec.model = "other".into());
+    let mut client = memory.send(&Ask::tokens(4, STREAM)).await;
+    let call = memory.call().await;
+    call.answer(404, "application/json", denial.as_bytes())
+        .await;
+    memory.fake(1).call().await.ok("{}").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.text()), (200, "{}"));
+    // Its next look finds another model there.
+    memory
+        .in_time(|pool| pool.backends[0].health == Health::Down)
+        .await;
+    for _ in 0..3 {
+        served_by(&mut memory, 1).await;
+    }
+    // The last engine denies it too: the model is configured, and not usable now.
+    let mut client = memory.send(&Ask::tokens(4, "")).await;
+    let call = memory.fake(1).call().await;
+    call.answer(404, "application/json", denial.as_bytes())
+        .await;
+    refused(&client.reply().await, 503, "no_backend", "no_backend");
+    memory.settle().await;
+}

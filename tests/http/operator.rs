@@ -1,5 +1,7 @@
 //! What an operator may order and see on the admin address.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::support::client::{Ask, Reply, ask};
 use crate::support::fake::{Fake, FakeSpec};
 use crate::support::refusal::refused;
@@ -126,4 +128,69 @@ async fn without_the_token_only_life_and_readiness_are_told_in_a_word() {
     assert_eq!((ready.status, ready.text()), (503, "not ready\n"));
     std::fs::remove_file(&file).unwrap();
     stand.will_be_cut();
+}
+
+/// Reads an exposition as strictly as the format allows: every series once, of a
+/// family told before it, with its help and its kind, and no comment between.
+fn strictly(page: &str) -> usize {
+    let mut kinds = BTreeMap::new();
+    let mut helped = BTreeSet::new();
+    let mut closed = BTreeSet::new();
+    let mut series = BTreeSet::new();
+    let mut current = String::new();
+    assert!(page.ends_with('\n'));
+    for line in page.lines().filter(|line| !line.is_empty()) {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').unwrap();
+            assert!(helped.insert(name.to_owned()) && !text.is_empty(), "{line}");
+            continue;
+        }
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(helped.contains(name), "{line}");
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert!(
+                kinds.insert(name.to_owned(), kind.to_owned()).is_none(),
+                "{line}"
+            );
+            closed.insert(std::mem::replace(&mut current, name.to_owned()));
+            continue;
+        }
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(series.insert(name.to_owned()), "twice: {line}");
+        value.parse::<f64>().unwrap();
+        let family = name.split('{').next().unwrap();
+        let parts = ["_bucket", "_sum", "_count"];
+        let base = parts.iter().find_map(|part| family.strip_suffix(part));
+        let family = match base {
+            Some(base) if kinds.get(base).is_some_and(|kind| kind == "histogram") => base,
+            _ => family,
+        };
+        assert!(family == current && !closed.contains(family), "{line}");
+        let counts = kinds[family] == "counter";
+        assert_eq!(counts, family.ends_with("_total"), "{line}");
+        if let Some(labels) = name.split_once('{') {
+            assert!(labels.1.ends_with("\"}"), "{line}");
+        }
+    }
+    series.len()
+}
+
+#[tokio::test]
+async fn its_own_metrics_are_read_by_the_strictest_reader() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    for status in [200, 500, 404] {
+        let mut client = stand.send(&Ask::tokens(4, STREAM)).await;
+        let call = fake.call().await;
+        call.answer(status, "application/json", b"{}").await;
+        client.reply().await;
+    }
+    let page = stand.admin("/metrics").await;
+    assert_eq!(
+        page.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
+    assert!(strictly(page.text()) > 40);
+    stand.settle().await;
 }

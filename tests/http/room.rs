@@ -148,8 +148,9 @@ async fn an_engine_that_went_down_and_came_back_serves_again() {
 }
 
 #[tokio::test]
-async fn a_waiter_outlasts_the_death_of_the_only_engine_and_what_ran_on_it_does_not() {
-    let (stand, mut fake) = gateway(|setup| setup).await;
+async fn a_waiter_that_may_outlasts_the_death_of_the_only_engine_and_what_ran_on_it_does_not() {
+    let wait = |setup: Setup| setup.set("queue.when_no_backend", "\"wait\"");
+    let (stand, mut fake) = gateway(wait).await;
     let mut first = stand.send(&Ask::tokens(500, FILLING)).await;
     let running = fake.call().await;
     let mut second = stand.send(&Ask::tokens(500, FILLING)).await;

@@ -188,6 +188,7 @@ async fn beside_a_silent_hub(more: &str) -> (Stand, [Fake; 2], FakeHub, Director
     let (hub, cache) = (FakeHub::start(), Directory::new());
     hub.put(LISTING, Reply::Silence);
     let fakes = [engine().await, engine().await];
+    fakes[1].change(|spec| spec.model = "other".into());
     let setup = Setup::new()
         .set("hub.access", "\"download\"")
         .set("hub.endpoint", &format!("{:?}", hub.url()))
