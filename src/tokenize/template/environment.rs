@@ -18,8 +18,8 @@ use super::{dumps, text};
 
 /// Work units of one render, one per instruction and one per 64 bytes made:
 /// far above the largest prompts (a 32 MB body needs about 2 million), and
-/// well under a second of work.
-const FUEL: u64 = 20_000_000;
+/// tenths of a second of work, half a gigabyte of text in all.
+const FUEL: u64 = 8_000_000;
 /// Nesting of macros and blocks; the most minijinja allows without growing the
 /// stack.
 const RECURSION: usize = 500;
