@@ -198,7 +198,12 @@ fn configurations_are_valid_or_told_and_show_no_secret() {
 
 #[test]
 fn templates_and_what_they_are_given_end_in_bounded_work() {
-    hold("template", 200);
+    hold("template", 24);
+}
+
+#[test]
+fn tokens_are_believed_only_signed_and_in_time() {
+    hold("token", 1000);
 }
 
 #[test]

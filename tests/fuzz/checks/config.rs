@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use tidegate::config::{Surroundings, load_in};
 
-const SECRET: &str = "a-secret-of-the-fleet";
+/// What every variable and file holds: long enough for a token's key.
+pub(super) const SECRET: &str = "a-secret-of-the-fleet-that-is-long-enough";
 
-/// A machine on which every variable and file holds a secret.
-struct Secrets;
+/// A machine on which every variable and file holds the secret.
+pub(super) struct Secrets;
 
 /// The data is the file.
 pub(super) fn text(data: &[u8]) {

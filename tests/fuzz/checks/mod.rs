@@ -8,12 +8,13 @@ mod config;
 mod request;
 mod stream;
 mod template;
+mod token;
 
 /// A check of one reader.
 pub(crate) type Check = fn(&[u8]);
 
 /// Every reader with a check, under the name of its fuzz target and corpus.
-pub(crate) const TARGETS: [(&str, Check); 7] = [
+pub(crate) const TARGETS: [(&str, Check); 8] = [
     ("request", request::json),
     ("form", request::form),
     ("links", request::links),
@@ -21,6 +22,7 @@ pub(crate) const TARGETS: [(&str, Check); 7] = [
     ("prometheus", stream::metrics),
     ("config", config::text),
     ("template", template::render),
+    ("token", token::verify),
 ];
 
 /// The first byte as a choice of `number`, and the rest.

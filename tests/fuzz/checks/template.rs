@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate::tokenize::{ChatInput, CounterSpec, ModelCounter, Rendered, Source};
 
 /// Bytes that one render may make: 64 for each unit of its fuel.
-const MOST_BYTES: usize = 64 * 20_000_000;
+const MOST_BYTES: usize = 64 * 8_000_000;
 
 /// A template as models have it, for values that are hostile by themselves.
 const USUAL: &str = "{% for message in messages %}{{ message.role }}: \
