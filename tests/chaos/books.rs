@@ -14,6 +14,11 @@ pub(crate) fn engines_up(state: &Value) -> u64 {
     crate::process::count(up.count())
 }
 
+/// Backends the gateway has by its configuration.
+pub(crate) fn endpoints(state: &Value) -> u64 {
+    crate::process::count(each(state, "endpoints").count())
+}
+
 /// Requests that hold KV.
 pub(crate) fn leases(state: &Value) -> u64 {
     each(state, "backends")

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use load::Temper;
 use options::Options;
 use report::Report;
 use run::Run;
@@ -39,10 +40,16 @@ const HANG: Duration = Duration::from_secs(300);
 /// A bounded scenario of `cargo test`.
 type Scenario = (&'static str, fn(&Options) -> Report);
 
-const SCENARIOS: [Scenario; 1] = [(
-    "every_client_gets_its_answer_or_an_error_while_engines_die",
-    engines_die,
-)];
+const SCENARIOS: [Scenario; 2] = [
+    (
+        "every_client_gets_its_answer_or_an_error_while_engines_die",
+        engines_die,
+    ),
+    ("a_reload_under_load_drops_no_stream", reloads),
+];
+
+/// Streams that run while the configuration changes.
+const STREAMS: u64 = 500;
 
 fn main() -> ExitCode {
     let options = Options::parse();
@@ -108,6 +115,41 @@ fn engines_die(options: &Options) -> Report {
             && run.tally().of("full") >= 300
     });
     finish(run, SCENARIOS[0].0)
+}
+
+/// Five hundred streams, none of which may notice that tenants and an engine come
+/// and go: an engine that is removed finishes what it has.
+fn reloads(options: &Options) -> Report {
+    let never = Duration::from_secs(86_400);
+    let options = Options {
+        streams: STREAMS,
+        kill_every: never,
+        storm_every: never,
+        stall_every: never,
+        reload_every: Duration::from_secs(1),
+        time_scale: options.time_scale.max(6.0),
+        temper: Temper::Calm,
+        ..options.clone()
+    };
+    let mut run = Run::start(&options);
+    run.play(|run| {
+        assert!(
+            run.elapsed() < HANG,
+            "it does not come to enough: {:?}",
+            run.tally()
+        );
+        let full = run.tally().of("full");
+        run.deeds().reloads >= 8 && run.most_leases() * 10 >= STREAMS * 9 && full >= 2 * STREAMS
+    });
+    let mut report = run.reckon(SCENARIOS[1].0);
+    let (requests, full) = (report.requests, report.tally.of("full"));
+    if full != requests {
+        report
+            .faults
+            .push(format!("{full} of {requests} streams are full"));
+    }
+    report.print();
+    report
 }
 
 fn finish(run: Run, scenario: &'static str) -> Report {

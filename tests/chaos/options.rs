@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::load::Temper;
+
 /// Chaos for a gateway in a process of its own before simulated engines in theirs.
 ///
 /// Without `--soak` the bounded scenarios run, as in `cargo test`.
@@ -44,6 +46,9 @@ pub(crate) struct Options {
     /// Seed of all that is drawn.
     #[arg(long, default_value_t = 7)]
     pub(crate) seed: u64,
+    /// How clients are; set by the scenarios.
+    #[arg(skip = Temper::Mixed)]
+    pub(crate) temper: Temper,
     /// File to write all figures to, as JSON.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
@@ -60,12 +65,12 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(crate) list: bool,
     #[command(flatten)]
-    _harness: Harness,
+    pub(crate) _harness: Harness,
 }
 
 /// Flags `cargo test` hands to every test; they change nothing here.
 #[derive(Clone, Debug, clap::Args)]
-struct Harness {
+pub(crate) struct Harness {
     #[arg(long, hide = true)]
     nocapture: bool,
     #[arg(long, hide = true)]

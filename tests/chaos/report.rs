@@ -16,6 +16,8 @@ pub(crate) struct Sample {
     pub(crate) leases: u64,
     pub(crate) waiting: u64,
     pub(crate) tasks: u64,
+    /// Engines in the configuration in force.
+    pub(crate) engines: u64,
 }
 
 /// What was done to the fleet.
@@ -52,6 +54,8 @@ pub(crate) struct Report {
     /// The middle of all samples after the first minute, or of all of a shorter run.
     pub(crate) median_leases: u64,
     pub(crate) most_waiting: u64,
+    /// The fewest engines that a configuration in force had.
+    pub(crate) fewest_engines: u64,
     pub(crate) tally: Tally,
     pub(crate) rss_kib: Course,
     /// From after the first minute to the end of the load; `None` for a shorter run.
@@ -124,8 +128,12 @@ impl Report {
             deeds.storms
         );
         println!(
-            "  requests {}; streams in flight: median {}, most {}; most waiting {}",
-            self.requests, self.median_leases, self.most_leases, self.most_waiting
+            "  requests {}; streams in flight: median {}, most {}; most waiting {}; fewest engines configured {}",
+            self.requests,
+            self.median_leases,
+            self.most_leases,
+            self.most_waiting,
+            self.fewest_engines
         );
         for (ending, number) in &self.tally.endings {
             println!("  {number:>9}  {ending}");

@@ -121,6 +121,7 @@ impl Run {
             first,
             seed: self.options.seed,
             longest_answer: self.options.longest_answer,
+            temper: self.options.temper,
         };
         firsts.map(|first| Generator::start(&duty(first))).collect()
     }
@@ -234,6 +235,7 @@ impl Run {
             leases: books::leases(&state),
             waiting: books::waiting(&state),
             tasks: state["tasks"].as_u64().unwrap_or_default(),
+            engines: books::endpoints(&state),
         }
     }
 
@@ -244,6 +246,12 @@ impl Run {
             all.merge(&generator.tally());
         }
         all
+    }
+
+    /// The most requests that held KV in one sample.
+    pub(crate) fn most_leases(&self) -> u64 {
+        let leases = self.samples.iter().map(|sample| sample.leases);
+        leases.max().unwrap_or_default()
     }
 
     pub(crate) const fn deeds(&self) -> Deeds {
@@ -291,7 +299,8 @@ impl Run {
             let state = self.gateway.state();
             let quiet = books::debts(&state).is_empty()
                 && after.weight.fds <= self.before.weight.fds + SPARE_FDS
-                && after.tasks <= self.before.tasks + SPARE_TASKS;
+                && after.tasks <= self.before.tasks + SPARE_TASKS
+                && books::endpoints(&state) == self.options.engines;
             if quiet && self.threads_are_back(&after) || Instant::now() > deadline {
                 return after;
             }
@@ -311,6 +320,11 @@ impl Run {
         }
         self.faults.extend(books::debts(&state));
         self.faults.extend(books::unbalanced(&state));
+        let listed = books::endpoints(&state);
+        if listed != self.options.engines {
+            self.faults
+                .push(format!("{listed} engines after the last reload"));
+        }
         for engine in &self.engines {
             self.faults.extend(engine.levels());
         }
@@ -370,6 +384,12 @@ impl Run {
             requests: tally.requests(),
             most_leases: leases.last().copied().unwrap_or_default(),
             median_leases: leases.get(leases.len() / 2).copied().unwrap_or_default(),
+            fewest_engines: self
+                .samples
+                .iter()
+                .map(|sample| sample.engines)
+                .min()
+                .unwrap_or_default(),
             most_waiting: self
                 .samples
                 .iter()

@@ -89,11 +89,15 @@ impl Settings {
         std::fs::rename(&next, self.file()).expect("a rename within a directory");
     }
 
+    /// Engines in the configuration.
+    pub(crate) fn listed_engines(&self) -> usize {
+        self.engines.len() - usize::from(self.extra == Listed::No)
+    }
+
     pub(crate) fn text(&self) -> String {
         let template = self.directory.join("chat.jinja");
         let mut text = head(self, &template);
-        let listed = self.engines.len() - usize::from(self.extra == Listed::No);
-        for (index, port) in self.engines.iter().take(listed).enumerate() {
+        for (index, port) in self.engines.iter().take(self.listed_engines()).enumerate() {
             let seqs = self.max_num_seqs;
             let _infallible = write!(
                 text,

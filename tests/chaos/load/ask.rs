@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tidegate::sim::content::word;
 use tidegate::sim::random::Random;
 
+use super::{Duty, Temper};
 use crate::fleet::CONTEXT;
 use crate::settings::{GUEST, TENANTS, key};
 
@@ -85,17 +86,18 @@ const WRONG: [(&str, &str, &[u16]); 7] = [
 
 impl Ask {
     /// The next request of a client.
-    pub(crate) fn draw(random: &mut Random, seed: u64, longest: u64) -> Self {
-        if random.between(0, 99) < 6 {
+    pub(crate) fn draw(random: &mut Random, duty: &Duty) -> Self {
+        let (seed, calm) = (duty.seed, duty.temper == Temper::Calm);
+        if !calm && random.between(0, 99) < 6 {
             return Self::wrong(random, seed);
         }
-        let tenant = tenant(random);
-        let output = random.between(1, longest);
-        let form = if random.between(0, 9) < 8 {
-            Form::Stream
-        } else {
-            Form::Whole
+        let tenant = match tenant(random) {
+            GUEST if calm => 0,
+            tenant => tenant,
         };
+        let output = random.between(1, duty.longest_answer);
+        let streamed = calm || random.between(0, 9) < 8;
+        let form = if streamed { Form::Stream } else { Form::Whole };
         let prompt = prompt(random);
         let mut body = json!({"model": "sim", "max_tokens": output});
         if form == Form::Stream {
@@ -115,7 +117,10 @@ impl Ask {
             tenant,
             path,
             body: Bytes::from(body.to_string()),
-            manner: Manner::draw(random, output),
+            manner: match duty.temper {
+                Temper::Calm => Manner::Patient,
+                Temper::Mixed => Manner::draw(random, output),
+            },
             wanted: Wanted {
                 form,
                 tokens: output,

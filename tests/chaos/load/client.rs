@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::Duty;
 use super::ask::{Ask, Manner};
 use super::connection::{Connection, Version, Width, dial};
 use super::judge::{Ending, Reader};
@@ -58,15 +59,14 @@ impl Client {
     /// Asks until told that it is enough.
     pub(crate) async fn run(
         mut self,
-        seed: u64,
-        longest: u64,
+        duty: Duty,
         mut orders: watch::Receiver<Orders>,
         told: impl Fn(Verdict),
     ) {
         // Not all at the same moment.
         sleep(Duration::from_millis(self.random.between(0, 3000))).await;
         while !orders.borrow_and_update().enough {
-            let ask = Ask::draw(&mut self.random, seed, longest);
+            let ask = Ask::draw(&mut self.random, &duty);
             let leaves = self.random.between(0, 9) < 3;
             let verdict = tokio::select! {
                 verdict = self.ask(&ask) => verdict,

@@ -34,6 +34,16 @@ pub(crate) struct Duty {
     pub(crate) first: u64,
     pub(crate) seed: u64,
     pub(crate) longest_answer: u64,
+    pub(crate) temper: Temper,
+}
+
+/// How clients are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Temper {
+    /// Of every kind there is.
+    Mixed,
+    /// Each asks for streams and reads them to their end, so that all must be full.
+    Calm,
 }
 
 /// A generator, seen from the process that started it.
@@ -68,7 +78,7 @@ async fn serve(duty: &Duty) {
                 .unwrap_or_else(PoisonError::into_inner)
                 .add(verdict)
         };
-        clients.spawn(client.run(duty.seed, duty.longest_answer, orders.subscribe(), told));
+        clients.spawn(client.run(duty.clone(), orders.subscribe(), told));
     }
     std::thread::spawn(move || listen(&orders));
     let mut second = tokio::time::interval(Duration::from_secs(1));
