@@ -328,3 +328,39 @@ fn an_id_stays_with_its_name_over_reloads_and_is_given_to_no_other() {
         ["acme".into(), "zeta".into(), "newer".into()]
     );
 }
+
+#[test]
+fn a_reload_adds_rotates_and_revokes_keys_and_keeps_what_was_used() {
+    let mut config = two_tenants();
+    config.tenants[0].limits.requests = Some(crate::core::rate::Rate::per_minute(1000));
+    let before = Tenants::new(&config);
+    let running = before.named("acme").unwrap();
+    for _ in 0..600 {
+        assert_eq!(running.rates.request(&running.tenant.limits), Ok(()));
+    }
+    // One more key while clients move over, then without the old one; a new
+    // tenant first in the file, and one that is gone.
+    config.tenants[0].keys.push(digest("next-key-of-acme"));
+    let both = before.reloaded(&config);
+    let asked = |tenants: &Tenants, key| ask(tenants, &format!("Bearer {key}"), HOME, at(0));
+    assert_eq!(asked(&both, "key-of-acme").as_deref(), Ok("acme"));
+    assert_eq!(asked(&both, "next-key-of-acme").as_deref(), Ok("acme"));
+    config.tenants[0].keys.remove(0);
+    config.tenants[1] = config.tenants[0].clone();
+    config.tenants[0] = Tenant {
+        keys: vec![digest("key-of-yota")],
+        ..Tenant::new("yota")
+    };
+    let after = both.reloaded(&config);
+    assert_eq!(asked(&after, "key-of-acme"), Err(AuthError::Unknown));
+    assert_eq!(asked(&after, "key-of-zeta"), Err(AuthError::Unknown));
+    assert_eq!(asked(&after, "key-of-yota").as_deref(), Ok("yota"));
+    assert_eq!(asked(&after, "next-key-of-acme").as_deref(), Ok("acme"));
+    let acme = after.named("acme").unwrap();
+    assert_eq!(acme.id, running.id);
+    let left = acme.rates.standing(&acme.tenant.limits).requests.unwrap();
+    assert!((400..1000).contains(&left.remaining), "{left:?}");
+    // What runs under the old configuration goes on with what it was let in by.
+    assert_eq!(running.tenant.keys, [digest("key-of-acme")]);
+    assert!(running.may_use("any"));
+}
