@@ -64,10 +64,9 @@ impl Rate {
 
     const fn drain(self) -> u128 {
         // Widening; `u128::from` is not const.
-        if self.per_minute == 0 {
-            1
-        } else {
-            self.per_minute as u128
+        match self.per_minute {
+            0 => 1,
+            units => units as u128,
         }
     }
 

@@ -48,7 +48,7 @@ fn set([limit, remaining, reset]: Names, gauge: Gauge, headers: &mut HeaderMap) 
 
 /// A duration in Go's way, in whole milliseconds, rounded up.
 fn in_words(time: Duration) -> String {
-    let started = u128::from(time.subsec_nanos() % 1_000_000 > 0);
+    let started = u128::from(!time.subsec_nanos().is_multiple_of(1_000_000));
     let all = u64::try_from(time.as_millis() + started).unwrap_or(u64::MAX);
     let (minutes, milliseconds) = (all / 60_000, all % 60_000);
     let (hours, minutes) = (minutes / 60, minutes % 60);
