@@ -58,6 +58,8 @@ pub(crate) struct Report {
     pub(crate) fewest_engines: u64,
     pub(crate) tally: Tally,
     pub(crate) rss_kib: Course,
+    /// Every ten seconds.
+    pub(crate) rss_kib_series: Vec<u64>,
     /// From after the first minute to the end of the load; `None` for a shorter run.
     pub(crate) rss_growth_percent: Option<f64>,
     pub(crate) fds: Course,

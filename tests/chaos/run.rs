@@ -398,6 +398,12 @@ impl Run {
                 .unwrap_or_default(),
             tally,
             rss_kib: rss,
+            rss_kib_series: self
+                .samples
+                .iter()
+                .step_by(10)
+                .map(|sample| sample.weight.rss_kib)
+                .collect(),
             rss_growth_percent: growth,
             fds: course(|sample| sample.weight.fds),
             threads: course(|sample| sample.weight.threads),
