@@ -76,7 +76,8 @@ impl Course {
     pub(crate) fn of(samples: &[Sample], ends: (u64, u64), figure: fn(&Sample) -> u64) -> Self {
         let end = samples.last().map_or(Duration::ZERO, |last| last.at);
         let minute = Duration::from_secs(60);
-        let window = Duration::from_secs(20);
+        // A reload, and a few deaths, are in each window alike.
+        let window = Duration::from_secs(60);
         let mean = |from: Duration, to: Duration| {
             let within = samples
                 .iter()
