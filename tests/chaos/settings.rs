@@ -131,7 +131,7 @@ fn head(settings: &Settings, template: &Path) -> String {
          [admin]\nlisten = \"127.0.0.1:{}\"\n\
          [upstream]\nstream_silence_timeout = \"60s\"\n\
          [queue]\nmax_requests = 8192\nmax_tokens = 100000000\n\
-         [log]\nlevel = \"info\"\naccess_log = {:?}\naccess_queue_records = 65536\n\
+         [log]\nlevel = \"info\"\naccess_log = {:?}\naccess_queue_records = 2048\n\
          [[models]]\nname = \"sim\"\ntokenizer = \"tiktoken:o200k_base\"\nchat_template_file = {template:?}\n",
         settings.gateway,
         settings.admin,
