@@ -222,6 +222,20 @@ impl<I: Io> Fake<I> {
         }
     }
 
+    /// The next generation request, uncharged: for engines that do not see at
+    /// once that a request has left them.
+    pub(crate) async fn any_call(&self) -> Call<I> {
+        loop {
+            let news = self.shared.news.notified();
+            let call = self.shared.lock().calls.pop_front();
+            if let Some(call) = call {
+                call.check();
+                return call;
+            }
+            news.await;
+        }
+    }
+
     /// The next generation request, if one is there.
     pub(crate) fn try_call(&self) -> Option<Call<I>> {
         let mut call = self.shared.lock().calls.pop_front()?;

@@ -109,6 +109,18 @@ impl<I: Io> Call<I> {
         self.line.wire.send(bytes).await.unwrap();
     }
 
+    /// Sends these bytes, if the gateway still takes them.
+    pub(crate) async fn tell(&mut self, bytes: &[u8]) -> bool {
+        self.line.wire.send(bytes).await.is_ok()
+    }
+
+    /// As [`Call::tell`], one chunk of a stream.
+    pub(crate) async fn tell_chunk(&mut self, payload: &[u8]) -> bool {
+        let head = format!("{:x}\r\n", payload.len());
+        let bytes = [head.as_bytes(), payload, b"\r\n"].concat();
+        self.tell(&bytes).await
+    }
+
     /// Sends what of `bytes` is taken at once; returns how much that was.
     pub(crate) async fn try_some(&mut self, bytes: &[u8]) -> usize {
         self.line.wire.send_some(bytes).await

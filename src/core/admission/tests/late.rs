@@ -1,5 +1,7 @@
 //! Waiters whose time is over, while memory comes free.
 
+use std::collections::{BTreeMap, VecDeque};
+
 use super::*;
 
 /// Waits until `second`.
@@ -70,6 +72,78 @@ fn a_release_before_the_timer_lets_nobody_in_who_is_late() {
         let granted = grants(out);
         assert_eq!(granted.len(), 1, "{released}");
         assert_eq!(granted[0].0, expected, "{released}");
+    }
+}
+
+/// Deadlines that fall on releases, in every order of timer and release.
+#[test]
+fn ten_thousand_rounds_of_late_waiters_have_one_outcome_each() {
+    let mut seed = 7_u64;
+    let mut below = |end: u64| {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % end
+    };
+    let (mut granted, mut expired) = (0_u64, 0_u64);
+    for round in 0..10_000_u64 {
+        let mut pool = strict(&[(STANDARD, 10)]);
+        let base = Time::from_start(Duration::from_secs(100 * round));
+        let tick = |ticks: u64| base + Duration::from_nanos(5_000_000_000 + ticks);
+        let mut running = VecDeque::from([admit_at(&mut pool, base, demand(160, 1))]);
+        let mut waiting = BTreeMap::new();
+        for _ in 0..=below(4) {
+            let deadline = tick(below(5));
+            let late = Demand {
+                deadline,
+                ..demand(160, 1)
+            };
+            let decision = pool.decide(base, &late);
+            let Verdict::Wait(ticket) = pool.commit(base, late, decision) else {
+                panic!("expected a ticket")
+            };
+            waiting.insert(ticket, deadline);
+        }
+        let mut now = 0;
+        while !(running.is_empty() && waiting.is_empty()) {
+            let mut out = Vec::new();
+            if below(2) == 0 && !running.is_empty() {
+                let grant: Grant = running.pop_front().expect("checked");
+                pool.release(tick(now), grant.lease, End::Cancelled, &mut out);
+            } else {
+                pool.handle_timeout(tick(now), &mut out);
+            }
+            for effect in out {
+                match effect {
+                    Effect::Grant { ticket, grant } => {
+                        let deadline = waiting.remove(&ticket).expect("one outcome");
+                        assert!(tick(now) < deadline, "round {round}");
+                        running.push_back(grant);
+                        granted += 1;
+                    }
+                    Effect::Refuse { ticket, .. } => {
+                        let deadline = waiting.remove(&ticket).expect("one outcome");
+                        assert!(tick(now) >= deadline, "round {round}");
+                        expired += 1;
+                    }
+                    Effect::Again => {}
+                }
+            }
+            now += below(2);
+        }
+        let state = pool.state(tick(now));
+        assert!(state.is_idle(), "round {round}");
+        let totals = state.totals;
+        assert_eq!(totals.received, totals.admitted + totals.expired);
+    }
+    assert!(granted > 1000 && expired > 1000, "{granted} {expired}");
+}
+
+fn admit_at(pool: &mut Admission, now: Time, demand: Demand) -> Grant {
+    let decision = pool.decide(now, &demand);
+    match pool.commit(now, demand, decision) {
+        Verdict::Admit(grant) => grant,
+        other => panic!("expected a grant, got {other:?}"),
     }
 }
 
