@@ -1,7 +1,7 @@
 //! What a connection may do: be used again, send in pieces, ask first.
 
 use crate::support::client::{Ask, Client};
-use crate::support::fake::{Fake, FakeSpec};
+use crate::support::fake::{Fake, FakeSpec, LinkEnd};
 use crate::support::refusal::refused;
 use crate::support::setup::Setup;
 use crate::support::stand::Stand;
@@ -170,6 +170,27 @@ async fn headers_of_a_connection_go_no_further_in_either_direction() {
     assert!(reply.header("x-request-id").unwrap().starts_with("req-"));
     assert_eq!(reply.header("server"), Some("uvicorn"));
     call.hand_back();
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
+async fn an_idle_connection_to_an_engine_is_closed_in_order() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let setup = Setup::tiny(&[fake.backend("a")])
+        .set("upstream.pool_idle_timeout", "\"100ms\"")
+        .set("probe.interval", "\"60s\"")
+        .set("probe.stale_after", "\"300s\"");
+    let stand = Stand::start(&setup).await;
+    let mut client = stand.send(&Ask::tokens(4, "")).await;
+    fake.call().await.ok(ANSWER).await;
+    assert_eq!(client.reply().await.status, 200);
+    fake.until(|fake| fake.open_links() == 0).await;
+    let ends = fake.links().into_iter().filter_map(|link| link.ended);
+    assert!(ends.clone().count() > 0);
+    for (_, end) in ends {
+        assert_eq!(end, LinkEnd::Closed);
+    }
     stand.settle().await;
     fake.check();
 }

@@ -5,17 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::support::client::{Ask, Client, tokens_body};
 use crate::support::fake::{Fake, FakeSpec};
+use crate::support::full;
 use crate::support::setup::Setup;
 use crate::support::stand::Stand;
-
-/// Requests of each kind; more with TIDEGATE_FULL=1.
-fn requests() -> usize {
-    if std::env::var_os("TIDEGATE_FULL").is_some() {
-        20_000
-    } else {
-        1000
-    }
-}
 
 /// The names and labels of all series; each line must be of the text format.
 fn series(page: &str) -> BTreeSet<String> {
@@ -59,9 +51,8 @@ async fn unknown_models_odd_methods_and_odd_paths_make_no_series() {
     }
     stand.settle().await;
     let before = stand.admin("/metrics").await;
-    for number in 1..requests() {
-        let answers = odd(number).map(|ask| ask);
-        for ask in answers {
+    for number in 1..full(1000, 20_000) {
+        for ask in odd(number) {
             assert!([404, 405].contains(&client.ask(&ask).await.status));
         }
     }

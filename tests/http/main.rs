@@ -52,3 +52,4 @@ mod tiers;
 mod timers;
 mod tls;
 mod tokenizers;
+mod weight;

@@ -77,6 +77,12 @@ impl Setup {
 
     /// The configuration, which must be valid.
     pub(crate) fn config(&self) -> Config {
+        let text = self.text();
+        load(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
+    }
+
+    /// The configuration as a file has it.
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (section, keys) in &self.sections {
             writeln!(text, "[{section}]").unwrap();
@@ -86,7 +92,7 @@ impl Setup {
         }
         text += &self.models;
         text += &self.tenants;
-        load(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"))
+        text
     }
 }
 
