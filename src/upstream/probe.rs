@@ -10,6 +10,7 @@
 
 mod book;
 mod gather;
+mod leaving;
 mod progress;
 pub mod state;
 mod view;
@@ -17,6 +18,7 @@ mod view;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -72,8 +74,8 @@ pub struct Probe<C> {
 pub struct Handle(Arc<Shared>);
 
 struct Shared {
-    target: Target,
-    rules: config::Probe,
+    /// Replaced under the lock of the book.
+    plan: ArcSwap<Plan>,
     gate: Gate,
     /// Protects what is known of the endpoint. The longest work done under it is
     /// one update of the gate, whose lock is taken inside and never around.
@@ -82,6 +84,12 @@ struct Shared {
     running: watch::Sender<Health>,
     /// Asks the task to look again at once.
     look: Notify,
+}
+
+/// What is watched, and how.
+struct Plan {
+    target: Arc<Target>,
+    rules: config::Probe,
 }
 
 // === impl Target ===
@@ -124,6 +132,11 @@ impl Target {
         }
     }
 
+    /// The slots of its ranks.
+    pub fn slots(&self) -> std::ops::Range<u32> {
+        self.first_slot..self.first_slot + self.ranks
+    }
+
     fn facts_of(&self, rank: u32, health: Health, capacity: Option<Capacity>) -> BackendFacts {
         BackendFacts {
             slot: self.first_slot + rank,
@@ -151,14 +164,10 @@ impl<C: Connector> Probe<C> {
         let capacity = target.capacity_unasked();
         let facts = target.facts_of(0, Health::Starting, capacity);
         let id = gate.update(|admission, now, out| admission.add_backend(now, facts, out));
-        let thresholds = Thresholds {
-            down_after: rules.down_after,
-            slow: rules.timeout / 2,
-        };
-        let book = Book::new(thresholds, Rank { id, capacity });
+        let book = Book::new(thresholds(&rules), Rank { id, capacity });
+        let target = Arc::new(target);
         let shared = Shared {
-            target,
-            rules,
+            plan: ArcSwap::from_pointee(Plan { target, rules }),
             gate,
             book: Mutex::new(book),
             running: watch::Sender::new(Health::Starting),
@@ -183,9 +192,9 @@ impl<C: Connector> Probe<C> {
     /// followed by a pause as long as itself, so that a slow engine spends at
     /// most half its time on being watched.
     pub async fn run(self) {
-        let interval = self.shared.rules.interval;
         let mut facts_read = None;
         loop {
+            let interval = self.shared.plan.load().rules.interval;
             let began = Instant::now();
             self.round(&mut facts_read).await;
             let took = began.elapsed();
@@ -203,10 +212,11 @@ impl<C: Connector> Probe<C> {
     }
 
     async fn round(&self, facts_read: &mut Option<Instant>) {
+        let plan = self.shared.plan.load_full();
         let asker = Asker {
             client: &self.client,
-            endpoint: &self.shared.target.endpoint,
-            timeout: self.shared.rules.timeout,
+            endpoint: &plan.target.endpoint,
+            timeout: plan.rules.timeout,
         };
         let sent = self.shared.gate.clock().now();
         let pulse = match asker.pulse().await {
@@ -221,7 +231,7 @@ impl<C: Connector> Probe<C> {
         let old = facts_read.is_none_or(|at| at.elapsed() >= FACTS_EVERY);
         let facts = match (wanted || doubted || old).then(|| asker.facts()) {
             Some(asking) => match asking.await {
-                Ok(facts) if !facts.lists_any(&self.shared.target.ids) => {
+                Ok(facts) if !facts.lists_any(&plan.target.ids) => {
                     // Once it may be on its way; twice in a row it is gone.
                     if wanted || doubted {
                         return self.shared.on_failure(Failure::WrongModel);
@@ -282,15 +292,15 @@ impl Handle {
     }
 
     /// The endpoint it stands for.
-    pub fn target(&self) -> &Target {
-        &self.0.target
+    pub fn target(&self) -> Arc<Target> {
+        self.0.target()
     }
 
     /// What is known of the endpoint now.
     pub fn view(&self) -> EndpointView {
         let now = self.0.gate.clock().now();
         let book = self.0.lock();
-        book.view(&self.0.target, now)
+        book.view(&self.0.target(), now)
     }
 }
 
@@ -304,6 +314,10 @@ impl Shared {
             Ok(book) => book,
             Err(_) => std::process::abort(),
         }
+    }
+
+    fn target(&self) -> Arc<Target> {
+        Arc::clone(&self.plan.load().target)
     }
 
     fn on_failure(&self, failure: Failure) {
@@ -333,6 +347,13 @@ impl Shared {
             *told = health;
             changed
         });
+    }
+}
+
+fn thresholds(rules: &config::Probe) -> Thresholds {
+    Thresholds {
+        down_after: rules.down_after,
+        slow: rules.timeout / 2,
     }
 }
 

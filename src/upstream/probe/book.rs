@@ -26,9 +26,10 @@ pub(super) struct Book {
     pub(super) machine: Machine,
     evidence: Evidence,
     facts: Facts,
-    ranks: Vec<Rank>,
+    pub(super) ranks: Vec<Rank>,
+    pub(super) presence: Presence,
     /// What the gate was told last.
-    told: (Health, Trust),
+    pub(super) told: (Health, Trust),
     scraped_at: Option<Time>,
     scrapes_failed: u64,
     restarts: u64,
@@ -39,6 +40,14 @@ pub(super) struct Book {
     in_doubt: bool,
     /// Models the engine said it does not serve and has not listed since.
     denied: Vec<ServedId>,
+}
+
+/// Whether the endpoint is one of its pool's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    Stays,
+    /// It finishes what it has and is given nothing; no rank joins any more.
+    Leaves,
 }
 
 /// One data-parallel engine, by its place in the list.
@@ -59,8 +68,8 @@ pub(super) struct Found {
 
 /// What the pool is told of one rank.
 #[derive(Clone, Copy)]
-struct Weight {
-    capacity: Capacity,
+pub(super) struct Weight {
+    pub(super) capacity: Capacity,
     observed: Option<Observed>,
 }
 
@@ -73,6 +82,7 @@ impl Book {
             evidence: Evidence::default(),
             facts: Facts::default(),
             ranks: vec![first],
+            presence: Presence::Stays,
             told: (Health::Starting, Trust::Whole),
             scraped_at: None,
             scrapes_failed: 0,
@@ -97,7 +107,7 @@ impl Book {
             return;
         }
         self.told = (health, trust);
-        self.log_health(&shared.target, now);
+        self.log_health(&shared.target(), now);
         let ranks = &self.ranks;
         shared.gate.update(|admission, now, out| {
             for rank in ranks {
@@ -118,15 +128,16 @@ impl Book {
         if step == Step::Restarted {
             self.denied.clear();
         }
-        self.learn(&shared.target, found);
-        let fresh = scraped.filter(|_| !self.gauges_froze(now, shared.rules.stale_after));
-        let weights = self.weigh(&shared.target, fresh);
-        self.log_weights(&shared.target, &weights);
+        let plan = shared.plan.load_full();
+        self.learn(&plan.target, found);
+        let fresh = scraped.filter(|_| !self.gauges_froze(now, plan.rules.stale_after));
+        let weights = self.weigh(&plan.target, fresh);
+        self.log_weights(&plan.target, &weights);
         let judgement = self.judgement(now);
         let told = std::mem::replace(&mut self.told, judgement);
         self.tell(shared, step, &weights);
         if told != self.told || step == Step::Restarted {
-            self.log_health(&shared.target, now);
+            self.log_health(&plan.target, now);
         }
     }
 
@@ -147,9 +158,10 @@ impl Book {
             return;
         }
         self.denied.push(id);
-        let backend = &*shared.target.name;
+        let target = shared.target();
+        let backend = &*target.name;
         tracing::warn!(backend, "backend does not know a model it should serve");
-        let (ranks, role) = (&self.ranks, self.role(&shared.target));
+        let (ranks, role) = (&self.ranks, self.role(&target));
         shared.gate.update(|admission, now, out| {
             for rank in ranks {
                 admission.set_role(now, rank.id, role.clone(), out);
@@ -157,7 +169,7 @@ impl Book {
         });
     }
 
-    fn role(&self, target: &Target) -> (Tier, Vec<ServedId>) {
+    pub(super) fn role(&self, target: &Target) -> (Tier, Vec<ServedId>) {
         let known = |id: &&ServedId| !self.denied.contains(id);
         let serves = target.serves.iter().filter(known).copied();
         (target.tier, serves.collect())
@@ -191,6 +203,13 @@ impl Book {
         }
     }
 
+    /// Whether the endpoint has ever said what it is.
+    pub(super) fn has_answered(&self) -> bool {
+        let evidence = &self.evidence;
+        let stated = evidence.version.is_some() || evidence.max_model_len.is_some();
+        stated || self.scraped_at.is_some()
+    }
+
     /// Whether the gauges may be left over from work that was aborted: old
     /// releases renew them only with the next output.
     fn gauges_froze(&self, now: Time, stale_after: Duration) -> bool {
@@ -203,7 +222,7 @@ impl Book {
     }
 
     /// Capacity and use of each rank that is booked apart; use only by a fresh scrape.
-    fn weigh(&self, target: &Target, fresh: Option<Time>) -> Vec<Weight> {
+    pub(super) fn weigh(&self, target: &Target, fresh: Option<Time>) -> Vec<Weight> {
         let booked = capacity::ranks(&self.evidence, target.ranks);
         let weigh = |rank| {
             let capacity = capacity::capacity(rank, &self.evidence, &target.operator);
@@ -245,8 +264,13 @@ impl Book {
     /// granted by figures of an earlier life.
     fn tell(&mut self, shared: &Shared, step: Step, weights: &[Weight]) {
         let (health, trust) = self.told;
-        let role = self.role(&shared.target);
+        let target = shared.target();
+        let role = self.role(&target);
         let (ranks, restarts) = (&mut self.ranks, &mut self.restarts);
+        let joins = match self.presence {
+            Presence::Stays => weights.len(),
+            Presence::Leaves => 0,
+        };
         if step == Step::Restarted {
             *restarts += 1;
         }
@@ -262,9 +286,9 @@ impl Book {
                 rank.capacity = Some(weight.capacity);
                 admission.set_capacity(now, rank.id, weight.capacity, out);
             }
-            for (place, weight) in (0..).zip(weights).skip(ranks.len()) {
+            for (place, weight) in (0..).zip(weights).take(joins).skip(ranks.len()) {
                 let capacity = Some(weight.capacity);
-                let facts = shared.target.facts_of(place, Health::Starting, capacity);
+                let facts = target.facts_of(place, Health::Starting, capacity);
                 let id = admission.add_backend(now, facts, out);
                 ranks.push(Rank { id, capacity });
             }

@@ -188,6 +188,11 @@ impl Machine {
         }
     }
 
+    /// Judges by other bounds from the next event on.
+    pub fn set_thresholds(&mut self, thresholds: Thresholds) {
+        self.thresholds = thresholds;
+    }
+
     /// Takes an event. `now` must not precede that of the last one.
     pub fn on_event(&mut self, now: Time, event: Event<'_>) -> Step {
         match event {
