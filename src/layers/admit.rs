@@ -192,4 +192,23 @@ mod tests {
         assert_eq!(fixture.state().totals.admitted, 3);
         assert!(fixture.state().is_idle());
     }
+
+    #[tokio::test]
+    async fn a_panic_gives_its_lease_back_and_the_next_thousand_are_served() {
+        async fn panics(leased: Leased) -> Answered {
+            panic!("a bug, at {} blocks", leased.lease.grant().blocks);
+        }
+        let fixture = Fixture::new();
+        let mut broken = AdmitLayer.layer(tower::service_fn(panics));
+        let ended = tokio::spawn(broken.call(fixture.measured(FILLS).await)).await;
+        assert!(ended.is_err_and(|error| error.is_panic()));
+        assert!(fixture.state().is_idle());
+        let mut admit = AdmitLayer.layer(tower::service_fn(answer));
+        for _ in 0..1000 {
+            let answered = admit.call(fixture.measured(FILLS).await).await;
+            assert!(answered.is_ok());
+        }
+        assert_eq!(fixture.state().totals.cancelled, 1001);
+        assert!(fixture.state().is_idle());
+    }
 }

@@ -9,6 +9,7 @@
 //! [`Share`]s, in all and of each tenant.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::core::demand::TenantId;
@@ -22,7 +23,8 @@ pub struct Budget(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    limit: u64,
+    /// Relaxed: a limit guards no memory, and a reload need not be seen at once.
+    limit: AtomicU64,
     /// Locked for a few additions at a time.
     used: Mutex<Used>,
 }
@@ -52,9 +54,14 @@ impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: u64) -> Self {
         Self(Arc::new(Shared {
-            limit,
+            limit: AtomicU64::new(limit),
             used: Mutex::default(),
         }))
+    }
+
+    /// Changes the limit; shares that are beyond it stay and let nobody in.
+    pub fn set_limit(&self, limit: u64) {
+        self.0.limit.store(limit, Ordering::Relaxed);
     }
 
     /// An empty share for a body of `tenant`.
@@ -88,10 +95,11 @@ impl Budget {
 impl Shared {
     /// Whether `more` fits for a tenant that holds `others` for other bodies.
     fn fits(&self, used: &Used, more: u64, others: u64) -> bool {
+        let limit = self.limit.load(Ordering::Relaxed);
         let Some(left) = used
             .all
             .checked_add(more)
-            .and_then(|sum| self.limit.checked_sub(sum))
+            .and_then(|sum| limit.checked_sub(sum))
         else {
             return false;
         };
@@ -166,6 +174,17 @@ mod tests {
         drop(second);
         assert_eq!(budget.used(), 0);
         assert!(budget.lock().of.is_empty());
+    }
+
+    #[test]
+    fn a_lower_limit_takes_nothing_away_and_lets_nobody_in() {
+        let budget = Budget::new(10);
+        let mut share = budget.share(ONE);
+        assert_eq!(share.grow(7), Ok(()));
+        budget.set_limit(5);
+        assert_eq!(share.grow(1), Err(Spent));
+        budget.set_limit(8);
+        assert_eq!(share.grow(1), Ok(()));
     }
 
     #[test]

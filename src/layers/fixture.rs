@@ -28,7 +28,7 @@ use crate::upstream::probe::Outcome;
 use super::budget::Budget;
 use super::measure::MeasureLayer;
 use super::owned::owned;
-use super::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
+use super::pool::{Counting, CountingPlace, Pool, PoolParts, PoolRules, Pools};
 use super::seat::Seat;
 use super::snapshot::{Current, Snapshot};
 use super::steps::{Body, Letter, Measured, Parsed};
@@ -74,21 +74,24 @@ impl Fixture {
         let pool = Arc::new(Pool::new(PoolParts {
             source: "estimate".to_owned(),
             name: Arc::from("model"),
-            served: vec![Arc::from("model")],
             gate: gate(),
             counter: Arc::new(counter),
-            counting: Counting {
-                place: CountingPlace::Here,
-                on_uncountable,
-                stored_history: Tokens::new(100),
-            },
-            queue: Queue {
-                max_requests: 4,
-                max_tokens: Tokens::new(100_000),
-                ..config.queue.clone()
-            },
             seats: vec![Arc::new(seat)],
-            endpoints: Vec::new(),
+            rules: PoolRules {
+                ids: vec![Arc::from("model")],
+                served: vec![ServedId(0)],
+                counting: Counting {
+                    place: CountingPlace::Here,
+                    on_uncountable,
+                    stored_history: Tokens::new(100),
+                },
+                queue: Queue {
+                    max_requests: 4,
+                    max_tokens: Tokens::new(100_000),
+                    ..config.queue.clone()
+                },
+                endpoints: Vec::new(),
+            },
         }));
         config.counting.check_one_in = 0;
         config.counting.time_limit = Duration::from_secs(1);

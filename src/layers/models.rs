@@ -21,7 +21,7 @@ pub(super) fn list(pools: &Pools, tenant: &TenantRef, created: u64) -> Vec<Liste
     let mut listed = Vec::new();
     for pool in pools.of(tenant) {
         let longest = longest_context(pool, tenant).map(Tokens::get);
-        listed.extend(pool.served().iter().map(|id| ListedModel {
+        listed.extend(pool.served().map(|(_, id)| ListedModel {
             id: id.to_string(),
             parent: None,
             max_model_len: longest,

@@ -58,7 +58,7 @@ enum Sent {
     Failed(SendError),
     /// The probe gave the backend up.
     BackendLost,
-    /// The whole-request limit passed.
+    /// A time limit passed.
     TooSlow,
 }
 
@@ -120,8 +120,13 @@ impl<C: Connector> Forward<C> {
         request: Request<Full<Bytes>>,
         limits: AnswerLimits,
     ) -> Sent {
-        let whole = async {
-            match limits.whole {
+        // Headers come before the first data event.
+        let ends = [limits.whole, limits.first_data]
+            .into_iter()
+            .flatten()
+            .min();
+        let too_late = async {
+            match ends {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
             }
@@ -133,7 +138,7 @@ impl<C: Connector> Forward<C> {
                 Err(error) => Sent::Failed(error),
             },
             () = seat.lost() => Sent::BackendLost,
-            () = whole => Sent::TooSlow,
+            () = too_late => Sent::TooSlow,
         }
     }
 }

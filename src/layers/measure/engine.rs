@@ -145,7 +145,7 @@ fn idlest(pool: &Pool) -> Option<Arc<Seat>> {
         .iter()
         .filter(|backend| backend.health.admits());
     let idlest = usable.min_by_key(|backend| backend.leases)?;
-    Some(pool.seat(idlest.id))
+    pool.seat_of(idlest.id)
 }
 
 /// Whether a Messages body has a system message that the engine may move to the
