@@ -46,6 +46,7 @@ impl Default for Config {
             tenants: vec![Tenant::open()],
             log: Log::default(),
             seen: Vec::new(),
+            files: Vec::new(),
         }
     }
 }

@@ -109,11 +109,13 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         models: fleet::models(&mut root, around),
         tenants: fleet::tenants(&mut root, around),
         seen: Vec::new(),
+        files: Vec::new(),
     };
     root.finish();
     config.seen = report.advice();
     cross::check(&config, report);
     cross::resolve_models(&mut config);
+    config.files = around.files();
     if config.tenants.is_empty() {
         config.tenants.push(Tenant::open());
     }

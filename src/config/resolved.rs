@@ -57,6 +57,8 @@ pub struct Config {
     pub log: Log,
     /// What was seen while reading that is allowed but seldom meant.
     pub seen: Vec<Problem>,
+    /// Files that were read for it besides its own.
+    pub files: Vec<PathBuf>,
 }
 
 /// The listener clients speak to.

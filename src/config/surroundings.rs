@@ -1,5 +1,6 @@
 //! Files and environment that a configuration refers to.
 
+use std::cell::RefCell;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -23,12 +24,19 @@ pub trait Surroundings {
 
     /// Whether every user of the machine may read a file.
     fn is_open_to_all(&self, path: &Path) -> bool;
+
+    /// Every file whose content was asked for, found or not: the configuration
+    /// is another when one of them is.
+    fn files(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
 }
 
 /// This process's environment and disk.
 #[derive(Clone, Debug)]
 pub struct Process {
     base: PathBuf,
+    asked: RefCell<Vec<PathBuf>>,
 }
 
 // === impl Process ===
@@ -36,7 +44,10 @@ pub struct Process {
 impl Process {
     /// Relative paths start at `base`.
     pub fn new(base: impl Into<PathBuf>) -> Self {
-        Self { base: base.into() }
+        Self {
+            base: base.into(),
+            asked: RefCell::default(),
+        }
     }
 }
 
@@ -50,6 +61,7 @@ impl Surroundings for Process {
     }
 
     fn text(&self, path: &Path) -> io::Result<String> {
+        self.asked.borrow_mut().push(path.to_owned());
         std::fs::read_to_string(path)
     }
 
@@ -60,5 +72,9 @@ impl Surroundings for Process {
     fn is_open_to_all(&self, path: &Path) -> bool {
         use std::os::unix::fs::PermissionsExt;
         std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o004 != 0)
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        self.asked.borrow().clone()
     }
 }

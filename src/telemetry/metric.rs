@@ -44,6 +44,9 @@ pub enum Metric {
     ConnectionsCut,
     HandshakesFailed,
     CertificateExpires,
+    ConfigReloads,
+    ConfigReloadSuccess,
+    ConfigAge,
     BuildInfo,
 }
 
@@ -92,7 +95,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 42] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -131,6 +134,9 @@ impl Metric {
         Self::ConnectionsCut,
         Self::HandshakesFailed,
         Self::CertificateExpires,
+        Self::ConfigReloads,
+        Self::ConfigReloadSuccess,
+        Self::ConfigAge,
         Self::BuildInfo,
     ];
 
@@ -205,6 +211,21 @@ impl Metric {
                 "tidegate_count_demoted",
                 "1 while counts of a route are no longer called exact, because the engine's differ; else absent.",
                 &["model", "route"],
+            ),
+            Self::ConfigReloads => counter(
+                "tidegate_config_reloads_total",
+                "Reloads of the configuration, by how they ended: applied, unchanged or refused (nothing changed).",
+                &["outcome"],
+            ),
+            Self::ConfigReloadSuccess => gauge(
+                "tidegate_config_reload_success",
+                "0 while the configuration last read is refused and an older one in force; else 1.",
+                &[],
+            ),
+            Self::ConfigAge => gauge(
+                "tidegate_config_age_seconds",
+                "Time since the configuration in force was put in force.",
+                &[],
             ),
             _ => self.fault_spec(),
         }

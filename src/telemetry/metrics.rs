@@ -78,6 +78,17 @@ pub enum Load {
     Failed,
 }
 
+/// How a reload of the configuration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// It is in force.
+    Applied,
+    /// It is the one in force already.
+    Unchanged,
+    /// It has a problem; nothing changed.
+    Refused,
+}
+
 /// Why an access log record was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -231,6 +242,20 @@ impl Metrics {
         self.counter(Metric::CountOverruns, &[model]).increment(1);
     }
 
+    /// Counts a reload of the configuration.
+    pub fn config_reloaded(&self, reload: Reload) {
+        self.counter(Metric::ConfigReloads, &[reload.label()])
+            .increment(1);
+    }
+
+    /// Sets how the last reload of the configuration went and how long the one in
+    /// force has been.
+    pub fn show_config(&self, last: Reload, age: Duration) {
+        let success = f64::from(u8::from(last != Reload::Refused));
+        self.set(Metric::ConfigReloadSuccess, &[], success);
+        self.set(Metric::ConfigAge, &[], age.as_secs_f64());
+    }
+
     /// Counts a load of a tokenizer. `model` must be a configured name.
     pub fn tokenizer_load(&self, model: &str, load: Load) {
         let outcome = match load {
@@ -348,6 +373,19 @@ fn key(metric: Metric, values: &[&str]) -> Key {
 fn record_time(histogram: &Histogram, time: Option<Duration>) {
     if let Some(time) = time {
         histogram.record(time.as_secs_f64());
+    }
+}
+
+// === impl Reload ===
+
+impl Reload {
+    /// The label, and the name in `/state`.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Unchanged => "unchanged",
+            Self::Refused => "refused",
+        }
     }
 }
 

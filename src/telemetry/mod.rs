@@ -23,7 +23,7 @@ use crate::config::Config;
 pub use access::AccessWriter;
 pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use metric::{Kind, Metric, Spec};
-pub use metrics::{Check, Load, Loss, Metrics, UpstreamFailure};
+pub use metrics::{Check, Load, Loss, Metrics, Reload, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
 pub use rates::RateView;
 pub use record::{AccessRecord, Class, Finish, OutputPrecision};
