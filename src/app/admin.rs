@@ -5,6 +5,7 @@
 //! answer all the same, with a status and a word. Never touches a request; what
 //! an operator may change is in [`super::orders`].
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -180,7 +181,12 @@ impl Admin {
             .collect();
         let phase = self.watcher.phase();
         let ready = self.is_ready();
-        let body = json!({"ready": ready, "phase": phase.name(), "models": models});
+        let body = json!({
+            "ready": ready,
+            "phase": phase.name(),
+            "models": models,
+            "config": state::config(&self.gateway),
+        });
         let status = if ready {
             StatusCode::OK
         } else {
@@ -193,13 +199,13 @@ impl Admin {
         let metrics = self.gateway.telemetry().metrics();
         let snapshot = self.gateway.snapshot();
         for pool in snapshot.pools.all() {
-            let backends: Vec<_> = scrapes_failed(pool)
-                .zip(0..)
-                .zip(pool.seats())
-                .map(|((scrapes_failed, slot), seat)| BackendView {
+            let (seats, failed) = (pool.seats(), scrapes_failed(pool));
+            let backends: Vec<_> = seats
+                .iter()
+                .map(|(&slot, seat)| BackendView {
                     slot,
                     name: seat.name(),
-                    scrapes_failed,
+                    scrapes_failed: failed.get(&slot).copied().unwrap_or_default(),
                 })
                 .collect();
             metrics.show_pool(&PoolView {
@@ -212,6 +218,8 @@ impl Admin {
             });
         }
         metrics.show_rates(snapshot.tenants.all_refs().iter().map(rate_view));
+        let reload = self.gateway.reload_status();
+        metrics.show_config(reload.last, self.gateway.clock().now() - reload.since);
         metrics.show_bodies(self.gateway.body_bytes());
         metrics.show_certificates(&self.gateway.snapshot().config);
         metrics.show_crowd(&self.gateway.crowd());
@@ -231,11 +239,13 @@ fn rate_view(tenant: &TenantRef) -> RateView<'_> {
 
 /// Failed reads of each backend's metrics, by slot. The ranks of an endpoint
 /// are read together.
-fn scrapes_failed(pool: &Pool) -> impl Iterator<Item = u64> {
-    pool.endpoints().iter().flat_map(|endpoint| {
-        let ranks = usize::try_from(endpoint.target().ranks).expect("a few ranks");
-        std::iter::repeat_n(endpoint.view().scrapes_failed, ranks)
-    })
+fn scrapes_failed(pool: &Pool) -> BTreeMap<u32, u64> {
+    let endpoints = pool.endpoints().iter();
+    let by_slot = endpoints.flat_map(|endpoint| {
+        let failed = endpoint.view().scrapes_failed;
+        endpoint.target().slots().map(move |slot| (slot, failed))
+    });
+    by_slot.collect()
 }
 
 /// Whether the header is `Bearer <token>`; takes as long for a near miss.

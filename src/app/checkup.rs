@@ -30,7 +30,7 @@ pub(super) async fn look_at<C: Connector>(
     for warning in weigh(&known) {
         tracing::warn!(model = %pool.name(), "{warning}");
     }
-    let seat = known.first().map(|backend| pool.seat(backend.id));
+    let seat = known.first().and_then(|backend| pool.seat_of(backend.id));
     let (Some(seat), CountingPlace::Here) = (seat, pool.counting().place) else {
         return;
     };
@@ -64,7 +64,7 @@ fn known(pool: &Pool) -> Vec<Known> {
     let known = |backend: &BackendState| {
         Some(Known {
             id: backend.id,
-            name: Arc::clone(pool.seat(backend.id).name()),
+            name: Arc::clone(pool.seat_of(backend.id)?.name()),
             tier: backend.tier,
             capacity: backend.capacity?,
         })

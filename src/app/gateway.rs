@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
@@ -39,11 +39,15 @@ use super::drain::Watcher;
 use super::error::Error;
 use super::loading::Shared;
 use super::places::{Place, Places, Room};
-use super::pools::Works;
+use super::pools::{Plan, Remake, Tools, Works};
+use super::reload::Reloads;
 use super::tls::Handshakes;
 
 /// How often histogram samples are folded.
 const UPKEEP: Duration = Duration::from_secs(5);
+
+/// How often backends that left are looked at.
+const TIDY: Duration = Duration::from_secs(1);
 
 /// The request path, ready to be called.
 type Path = BoxCloneSyncService<Request<Arriving>, Response<StackBody>, Infallible>;
@@ -52,6 +56,9 @@ type Path = BoxCloneSyncService<Request<Arriving>, Response<StackBody>, Infallib
 pub struct Gateway {
     telemetry: Arc<Telemetry>,
     current: Current,
+    /// Taken for a reload and for tidying up, both short, and never in a request.
+    works: Arc<Mutex<Box<dyn Remake>>>,
+    reloads: Reloads,
     budget: Budget,
     door: Door,
     clock: Clock,
@@ -75,7 +82,8 @@ pub(super) struct Visitor {
 pub fn timing(upstream: &Upstream) -> Timing {
     Timing {
         connect: upstream.connect_timeout,
-        first_byte: upstream.first_byte_timeout,
+        // Requests bring their own, from the snapshot they run under.
+        first_byte: None,
         pool_idle: upstream.pool_idle_timeout,
         max_age: upstream.max_connection_age,
     }
@@ -93,7 +101,7 @@ impl Gateway {
         let telemetry = Arc::new(Telemetry::start(&config).map_err(Error::AccessLog)?);
         let clock = Clock::start();
         let reload = watch::Sender::new(0);
-        let mut works = Works {
+        let mut works = Works::new(Tools {
             client: client.clone(),
             clock,
             counters: Shared {
@@ -102,16 +110,18 @@ impl Gateway {
                 reload: reload.subscribe(),
                 metrics: Arc::clone(telemetry.metrics()),
             },
-            tasks: JoinSet::new(),
-        };
+        });
         let config = Arc::new(config);
         let tenants = Tenants::new(&config);
+        let plan = works.prepare(&config).map_err(first)?;
         let current = Current::new(Snapshot {
-            pools: Arc::new(works.start(&config, &tenants)?),
+            pools: Arc::new(works.make(plan, &config, &tenants)),
             tenants,
             config: Arc::clone(&config),
         });
-        let mut tasks = works.tasks;
+        let works: Arc<Mutex<Box<dyn Remake>>> = Arc::new(Mutex::new(Box::new(works)));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(tidy(Arc::clone(&works)));
         let metrics = Arc::clone(telemetry.metrics());
         tasks.spawn(async move {
             loop {
@@ -132,6 +142,8 @@ impl Gateway {
             places: places(&current),
             telemetry,
             current,
+            works,
+            reloads: Reloads::new(clock.now()),
             budget,
             door,
             clock,
@@ -212,6 +224,30 @@ impl Gateway {
         Arc::clone(&self.snapshot().pools)
     }
 
+    /// What makes the pools, for one reload at a time.
+    pub(super) fn works(&self) -> MutexGuard<'_, Box<dyn Remake>> {
+        lock(&self.works)
+    }
+
+    /// Puts what was prepared in force. Requests let in before go on with what
+    /// they began with, so what is gone is taken out last.
+    pub(super) fn put_in_force(&self, works: &mut dyn Remake, plan: Plan, config: Config) {
+        let tenants = self.snapshot().tenants.reloaded(&config);
+        self.telemetry.metrics().know(&config);
+        self.budget.set_limit(config.server.body_budget_bytes);
+        let config = Arc::new(config);
+        self.current.store(Snapshot {
+            pools: Arc::new(works.make(plan, &config, &tenants)),
+            tenants,
+            config: Arc::clone(&config),
+        });
+        works.retire(&config);
+    }
+
+    pub(super) const fn reloads(&self) -> &Reloads {
+        &self.reloads
+    }
+
     /// Metrics and access log.
     pub const fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
@@ -251,6 +287,29 @@ impl Gateway {
         let snapshot = self.snapshot();
         !self.door.is_closed() && snapshot.pools.all().iter().all(|pool| pool.is_ready())
     }
+}
+
+/// A panic half-way through a reload leaves pools of two configurations: like
+/// wrong books, nothing to go on with.
+fn lock(works: &Mutex<Box<dyn Remake>>) -> MutexGuard<'_, Box<dyn Remake>> {
+    match works.lock() {
+        Ok(works) => works,
+        Err(_) => std::process::abort(),
+    }
+}
+
+/// Ends what a reload took out once nothing is held there.
+async fn tidy(works: Arc<Mutex<Box<dyn Remake>>>) {
+    loop {
+        tokio::time::sleep(TIDY).await;
+        lock(&works).tidy();
+    }
+}
+
+/// The first of several problems; the others are found once it is gone.
+fn first(problems: Vec<Error>) -> Error {
+    let mut problems = problems.into_iter();
+    problems.next().expect("a refusal has a problem")
 }
 
 /// Cores this process may use, 1 where nobody can tell.

@@ -15,6 +15,7 @@ mod connection;
 mod counters;
 mod drain;
 mod error;
+mod follow;
 mod gateway;
 mod listen;
 mod loading;
@@ -23,6 +24,7 @@ mod places;
 mod pools;
 mod probes;
 mod process;
+mod reload;
 mod running;
 mod sniff;
 mod sockets;
@@ -39,6 +41,7 @@ pub use error::Error;
 pub use gateway::{Gateway, timing};
 pub use places::Place;
 pub use process::serve;
+pub use reload::Status as ReloadStatus;
 pub use running::{Running, start};
 
 #[cfg(test)]

@@ -1,130 +1,158 @@
-//! Makes the pools of a configuration and watches their backends.
+//! Makes the pools of a configuration, and makes them over for the next one.
 //!
 //! Decides how a configured model becomes a gate with backends, one per
-//! endpoint and data-parallel rank. Slots are given in that order and are what
-//! ties a seat to its place in the gate. The tasks that keep a pool going
-//! (deadlines, probes, loading) belong to one set, aborted with the gateway.
+//! endpoint and data-parallel rank, and what of them stays in a reload: a model
+//! is known by its name, an endpoint by its address and ranks. What is gone goes
+//! on being watched until its last lease has ended. The tasks that keep a pool
+//! going (deadlines, probes, loading) belong to the pool's set and end with it.
+//! Invariants: everything that can fail is in [`Works::prepare`], which changes
+//! nothing; a slot stands for one endpoint as long as the process lives.
 
+mod line;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
-
-use crate::config::{Backend, Config, Model, TokenizerChoice};
-use crate::core::admission::Admission;
-use crate::gate::{Clock, Gate};
-use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, Pools};
-use crate::layers::seat::Seat;
+use crate::config::{Backend, Config, Model};
+use crate::gate::Clock;
+use crate::layers::pool::Pools;
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector};
-use crate::upstream::probe::{Handle, Probe, Target};
+use crate::upstream::probe::Target;
 
-use super::checkup;
 use super::error::Error;
-use super::loading::{self, Keeper, Shared};
+use super::loading::Shared;
+
+use line::Line;
 
 /// What runs behind the pools.
 pub(super) struct Works<C> {
+    tools: Tools<C>,
+    /// By model, those that are on their way out too.
+    lines: BTreeMap<String, Line>,
+}
+
+/// What the tasks of all pools share.
+#[derive(Clone)]
+pub(super) struct Tools<C> {
     pub(super) client: Client<C>,
     pub(super) clock: Clock,
     pub(super) counters: Shared,
-    pub(super) tasks: JoinSet<()>,
+}
+
+/// The pools of the next configuration, ready to be put in force.
+pub(super) struct Plan {
+    /// By model, in the order of the configuration.
+    models: Vec<(Model, Vec<Planned>)>,
+}
+
+/// A configured endpoint that can be addressed. Slots and ids are filled in when
+/// it takes its place.
+pub(super) struct Planned {
+    backend: Backend,
+    target: Target,
+}
+
+/// The pools as something that can be made over, whatever reaches the backends.
+pub(super) trait Remake: Send {
+    /// Finds out whether the pools of `config` can be made. Changes nothing.
+    fn prepare(&self, config: &Config) -> Result<Plan, Vec<Error>>;
+
+    /// Makes them: adds what is new and changes what stays. What is gone stays
+    /// too, until [`Self::retire`]. Cannot fail.
+    fn make(&mut self, plan: Plan, config: &Config, tenants: &Tenants) -> Pools;
+
+    /// Takes out what `config` does not name, once nobody is let in by an older
+    /// one: waiters of a model that is gone get `no_backend`, streams go on.
+    fn retire(&mut self, config: &Config);
+
+    /// Ends the tasks of what is gone and holds nothing any more.
+    fn tidy(&mut self);
 }
 
 // === impl Works ===
 
 impl<C: Connector> Works<C> {
-    /// Makes every pool of `config` and starts the tasks behind it.
-    pub(super) fn start(&mut self, config: &Config, tenants: &Tenants) -> Result<Pools, Error> {
-        let pools = config
-            .models
-            .iter()
-            .map(|model| self.pool(config, model, tenants));
-        Ok(Pools::new(pools.collect::<Result<_, Error>>()?))
-    }
-
-    fn pool(
-        &mut self,
-        config: &Config,
-        model: &Model,
-        tenants: &Tenants,
-    ) -> Result<Arc<Pool>, Error> {
-        let mut admission = Admission::new(config.pool_policy(model));
-        for found in tenants.all() {
-            admission.set_tenant(found.id, found.tenant.policy());
+    /// No pools yet.
+    pub(super) fn new(tools: Tools<C>) -> Self {
+        Self {
+            tools,
+            lines: BTreeMap::new(),
         }
-        let gate = Gate::new(admission, self.clock);
-        let (mut seats, mut endpoints) = (Vec::new(), Vec::new());
-        for backend in &model.backends {
-            let target = target(config, model, (backend, seats.len()))?;
-            let probe = Probe::new(target, &self.client, gate.clone(), config.probe.clone());
-            seats.extend(take_seats(&probe.handle()));
-            endpoints.push(probe.handle());
-            self.tasks.spawn(probe.run());
-        }
-        let pool = Arc::new(Pool::new(PoolParts {
-            name: Arc::from(model.name.as_str()),
-            served: model.served_ids().map(Arc::from).collect(),
-            gate: gate.clone(),
-            counter: loading::estimate(model),
-            source: model.tokenizer.to_string(),
-            counting: Counting {
-                place: match model.tokenizer {
-                    TokenizerChoice::Engine => CountingPlace::Engine,
-                    _ => CountingPlace::Here,
-                },
-                on_uncountable: model.on_uncountable,
-                stored_history: model.stored_history,
-            },
-            queue: config.queue.clone(),
-            seats,
-            endpoints,
-        }));
-        self.tasks.spawn(gate.drive());
-        let keeper = Keeper {
-            pool: Arc::clone(&pool),
-            model: Arc::new(model.clone()),
-            shared: self.counters.clone(),
-        };
-        self.tasks.spawn(keeper.keep());
-        self.tasks.spawn(checkup::look_at(
-            Arc::clone(&pool),
-            self.client.clone(),
-            Arc::clone(&self.counters.metrics),
-        ));
-        Ok(pool)
     }
 }
 
-fn target(
+impl<C: Connector> Remake for Works<C> {
+    fn prepare(&self, config: &Config) -> Result<Plan, Vec<Error>> {
+        let mut problems = Vec::new();
+        let mut models = Vec::new();
+        for model in &config.models {
+            let line = self.lines.get(&model.name);
+            let mut planned = Vec::new();
+            for backend in &model.backends {
+                let known = line.and_then(|line| line.target_of(backend));
+                match plan(config, model, (backend, known)) {
+                    Ok(target) => planned.push(Planned {
+                        backend: backend.clone(),
+                        target,
+                    }),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+            models.push((model.clone(), planned));
+        }
+        if problems.is_empty() {
+            Ok(Plan { models })
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn make(&mut self, plan: Plan, config: &Config, tenants: &Tenants) -> Pools {
+        let mut pools = Vec::new();
+        for (model, planned) in plan.models {
+            let line = match self.lines.remove(&model.name) {
+                Some(mut line) => {
+                    line.remake((&model, planned), (config, tenants), &self.tools);
+                    line
+                }
+                None => Line::start((&model, planned), (config, tenants), &self.tools),
+            };
+            pools.push(Arc::clone(line.pool()));
+            self.lines.insert(model.name, line);
+        }
+        Pools::new(pools)
+    }
+
+    fn retire(&mut self, config: &Config) {
+        for (name, line) in &mut self.lines {
+            let model = config.models.iter().find(|model| model.name == *name);
+            line.retire(model);
+        }
+    }
+
+    fn tidy(&mut self) {
+        for line in self.lines.values_mut() {
+            line.tidy();
+        }
+        self.lines.retain(|_, line| !line.is_over());
+    }
+}
+
+/// The endpoint of a backend: the one that is `known`, where it is reached in the
+/// same way, so that its connections are kept.
+fn plan(
     config: &Config,
     model: &Model,
-    (backend, first): (&Backend, usize),
+    (backend, known): (&Backend, Option<Arc<Target>>),
 ) -> Result<Target, Error> {
-    let first = u32::try_from(first).expect("a configuration has fewer than 2^32 backends");
-    Target::new(backend, model, config.admission.assumed_kv_tokens, first).map_err(|source| {
-        Error::Backend {
-            backend: backend.name.clone(),
-            source,
-        }
-    })
-}
-
-/// One seat for each rank of an endpoint, in the order of their slots.
-fn take_seats(handle: &Handle) -> Vec<Arc<Seat>> {
-    let target = handle.target();
-    let seat = |rank| {
-        let name = if target.ranks > 1 {
-            Arc::from(format!("{}/{rank}", target.name))
-        } else {
-            Arc::clone(&target.name)
-        };
-        let reporter = handle.clone();
-        Arc::new(Seat::new(
-            name,
-            target.endpoint_of(rank),
-            handle.running(),
-            Arc::new(move |outcome| reporter.report(outcome)),
-        ))
-    };
-    (0..target.ranks).map(seat).collect()
+    let assumed = config.admission.assumed_kv_tokens;
+    let mut target = Target::new(backend, model, assumed, 0).map_err(|source| Error::Backend {
+        backend: backend.name.clone(),
+        source,
+    })?;
+    if let Some(known) = known {
+        target.endpoint = known.endpoint.clone();
+    }
+    Ok(target)
 }

@@ -1,7 +1,9 @@
 //! The `serve` command's whole life: limits, runtime, signals.
 //!
 //! Decides what a signal means: SIGTERM or ctrl-c drains, a second one cuts,
-//! SIGHUP loads tokenizers and templates anew.
+//! SIGHUP reads the configuration and loads tokenizers and templates anew.
+
+use std::path::Path;
 
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,12 +17,13 @@ use super::running::start;
 /// Runs a gateway until a signal ends it. Blocks; makes its own runtime.
 ///
 /// SIGTERM or ctrl-c drains: nothing new is taken, running requests finish
-/// within the drain timeout. A second one cuts at once. SIGHUP loads tokenizers
-/// and templates anew, see [`Gateway::reload_counters`](super::Gateway::reload_counters).
+/// within the drain timeout. A second one cuts at once. SIGHUP reads the
+/// configuration anew, which was read from `file`, and loads tokenizers and
+/// templates anew; without a signal the file is followed.
 ///
 /// # Errors
 /// It cannot start. Once it runs it ends without an error.
-pub fn serve(config: Config) -> Result<(), Error> {
+pub fn serve(config: Config, file: &Path) -> Result<(), Error> {
     start_diagnostics(&config.log)?;
     for advice in config.advice() {
         tracing::warn!("{advice}");
@@ -30,20 +33,21 @@ pub fn serve(config: Config) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(Error::Runtime)?;
-    let ended = runtime.block_on(run(config));
+    let ended = runtime.block_on(run(config, file));
     // A load that is under way, perhaps from a hub that does not answer, is not
     // waited for.
     runtime.shutdown_background();
     ended
 }
 
-async fn run(config: Config) -> Result<(), Error> {
+async fn run(config: Config, file: &Path) -> Result<(), Error> {
     let mut signals = Signals::new()?;
-    let running = start(config).await?;
+    let mut running = start(config).await?;
+    running.follow(file);
     tracing::info!(addr = %running.addr(), admin = %running.admin_addr(), "listening");
     while signals.next().await == Meaning::Reload {
-        tracing::info!("tokenizers and templates are loaded anew");
-        running.gateway().reload_counters();
+        tracing::info!("configuration, tokenizers and templates are read anew");
+        running.reload();
     }
     tracing::info!("draining; a second signal cuts");
     tokio::select! {

@@ -4,10 +4,12 @@
 //! left is cut, the books' tasks go last. Dropping it cuts everything at once.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::config::Config;
@@ -18,6 +20,7 @@ use crate::upstream::client::{Client, Tcp};
 use super::admin::Admin;
 use super::drain::{Drain, Phase, Watcher};
 use super::error::Error;
+use super::follow::Follower;
 use super::gateway::{Gateway, Visitor, timing};
 use super::listen::listen;
 use super::sockets::prepare;
@@ -36,9 +39,11 @@ pub struct Running {
     gateway: Arc<Gateway>,
     drain: Drain,
     watcher: Watcher,
-    drain_timeout: Duration,
     clients: JoinSet<()>,
     admin: JoinSet<()>,
+    follower: JoinSet<()>,
+    /// Asks the follower to read everything anew.
+    anew: Arc<Notify>,
 }
 
 /// Starts a gateway on the addresses of `config`; port 0 takes a free one.
@@ -58,7 +63,6 @@ pub async fn start(config: Config) -> Result<Running, Error> {
     let listener = bind(config.server.listen).await?;
     let admin_listener = bind(config.admin.listen).await?;
     let (addr, admin_addr) = (local(&listener)?, local(&admin_listener)?);
-    let drain_timeout = config.server.drain_timeout;
     let client = Client::<Tcp>::tcp(timing(&config.upstream));
     let gateway = Arc::new(Gateway::assemble(config, client)?);
     let (drain, watcher) = Drain::new();
@@ -87,9 +91,10 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         gateway,
         drain,
         watcher,
-        drain_timeout,
         clients,
         admin,
+        follower: JoinSet::new(),
+        anew: Arc::default(),
     })
 }
 
@@ -122,6 +127,21 @@ impl Running {
         }
     }
 
+    /// Follows the file at `path`, which its configuration was read from: what
+    /// changes there or in a file it names is put in force within seconds, and
+    /// what is wrong with it is told. See [`Gateway::reload_file`].
+    pub fn follow(&mut self, path: impl Into<PathBuf>) {
+        let follower = Follower::new(Arc::clone(&self.gateway), path.into());
+        self.follower.spawn(follower.run(Arc::clone(&self.anew)));
+    }
+
+    /// Has the configuration that is followed read at once, whether its files
+    /// have changed or not, and then all tokenizers and templates. Returns before
+    /// that is done; where no file is followed nothing happens.
+    pub fn reload(&self) {
+        self.anew.notify_one();
+    }
+
     /// The gateway behind the sockets.
     pub fn gateway(&self) -> &Arc<Gateway> {
         &self.gateway
@@ -137,8 +157,9 @@ impl Running {
     /// later at most. Dropping the future cuts at once.
     pub async fn shutdown(mut self) {
         self.begin_drain();
-        if !self.finished_within(self.drain_timeout).await {
-            tracing::warn!(after = ?self.drain_timeout, "drain timeout: running requests are cut");
+        let limit = self.gateway.snapshot().config.server.drain_timeout;
+        if !self.finished_within(limit).await {
+            tracing::warn!(after = ?limit, "drain timeout: running requests are cut");
             self.gateway.end_requests();
             self.finished_within(LAST_WORDS).await;
         }

@@ -34,6 +34,7 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
         "tasks": tasks(),
         "certificates": snapshot.config.identities().iter().map(certificate_json).collect::<Vec<_>>(),
         "tenants": snapshot.tenants.all_refs().iter().map(rates_json).collect::<Vec<_>>(),
+        "config": config(gateway),
         "pools": pools,
     })
 }
@@ -74,19 +75,31 @@ fn certificate_json((setting, identity): &(String, &TlsIdentity)) -> Value {
     })
 }
 
+/// The configuration in force, and what came of the last try to replace it.
+pub(super) fn config(gateway: &Gateway) -> Value {
+    let status = gateway.reload_status();
+    json!({
+        "age_seconds": (gateway.clock().now() - status.since).as_secs_f64(),
+        "last_reload": status.last.label(),
+        "problems": status.problems,
+        "needs_restart": status.pending,
+        "watched": gateway.reloads().is_followed(),
+    })
+}
+
 fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {
     let state = pool.gate().state();
     let backends: Vec<_> = state
         .backends
         .iter()
-        .map(|backend| backend_json(pool, backend))
+        .filter_map(|backend| backend_json(pool, backend))
         .collect();
     let tenants: Vec<_> = state
         .tenants
         .iter()
         .map(|tenant| tenant_json(tenant, names))
         .collect();
-    let served: Vec<&str> = pool.served().iter().map(|id| &**id).collect();
+    let served: Vec<&str> = pool.served().map(|(_, id)| &**id).collect();
     json!({
         "model": &**pool.name(),
         "served": served,
@@ -146,8 +159,8 @@ fn timestamp(at: SystemTime) -> Option<String> {
     Timestamp::try_from(at).ok().map(|at| at.to_string())
 }
 
-fn backend_json(pool: &Pool, backend: &BackendState) -> Value {
-    let seat = pool.seat(backend.id);
+fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
+    let seat = pool.seat_of(backend.id)?;
     let observed = backend.observed.map(|seen| {
         json!({
             "used_blocks": seen.used.get(),
@@ -156,7 +169,7 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Value {
             "preemptions": seen.preemptions,
         })
     });
-    json!({
+    Some(json!({
         "name": &**seat.name(),
         "address": seat.endpoint().authority().as_str(),
         "slot": backend.id.slot,
@@ -170,7 +183,7 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Value {
         "sequences": backend.sequences,
         "set_aside": backend.set_aside,
         "observed": observed,
-    })
+    }))
 }
 
 fn endpoint_json(endpoint: &Handle) -> Value {

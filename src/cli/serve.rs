@@ -22,7 +22,7 @@ pub(super) fn serve(flags: &Flags) -> Result<(), Failure> {
         let file = flags.config.display();
         Failure::Configuration(format!("{file} cannot be served:\n{problems}"))
     })?;
-    app::serve(config).map_err(|error| Failure::Run(error.to_string()))
+    app::serve(config, &flags.config).map_err(|error| Failure::Run(error.to_string()))
 }
 
 #[cfg(test)]
