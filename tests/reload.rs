@@ -1,4 +1,5 @@
-//! `tidegate serve` as a process: SIGHUP loads tokenizers anew, SIGTERM ends it.
+//! `tidegate serve` as a process: it follows its file, SIGHUP reads all of it and
+//! the tokenizers anew, SIGTERM ends it whatever it is doing.
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 #[expect(dead_code, reason = "the hub's own tests use the rest")]
 mod fake;
 
-use fake::{Directory, tiny_model};
+use fake::{Directory, FakeHub, LISTING, Reply, tiny_model};
 
 /// A gateway in a process of its own.
 struct Served {
@@ -23,11 +24,11 @@ struct Served {
 impl Served {
     /// Starts it with a model in `directory`; no engine is there.
     fn start(directory: &Directory) -> Self {
+        Self::with(directory, &configured("./model", ""))
+    }
+
+    fn with(directory: &Directory, text: &str) -> Self {
         let config = directory.path().join("tidegate.toml");
-        let text = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
-            [log]\nformat = \"json\"\naccess_log = \"off\"\n\
-            [[models]]\nname = \"tiny\"\ntokenizer = \"./model\"\n\
-            [[models.backends]]\nurl = \"http://127.0.0.1:1\"\n";
         std::fs::write(&config, text).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["serve", "--config"])
@@ -51,6 +52,10 @@ impl Served {
 
     /// What `/state` says of the model's tokenizer.
     fn tokenizer(&self) -> Value {
+        self.state()["pools"][0]["tokenizer"].clone()
+    }
+
+    fn state(&self) -> Value {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         write!(
             stream,
@@ -60,8 +65,7 @@ impl Served {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        let state: Value = serde_json::from_str(body).unwrap();
-        state["pools"][0]["tokenizer"].clone()
+        serde_json::from_str(body).unwrap()
     }
 
     /// Looks until the tokenizer is as awaited.
@@ -80,6 +84,16 @@ impl Served {
         let sent = Command::new("kill").args([name, &pid]).status().unwrap();
         assert!(sent.success());
     }
+}
+
+/// A configuration with a model of this tokenizer.
+fn configured(tokenizer: &str, more: &str) -> String {
+    format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+        [log]\nformat = \"json\"\naccess_log = \"off\"\n{more}\n\
+        [[models]]\nname = \"tiny\"\ntokenizer = \"{tokenizer}\"\n\
+        [[models.backends]]\nurl = \"http://127.0.0.1:1\"\n"
+    )
 }
 
 impl Drop for Served {
@@ -109,6 +123,47 @@ fn sighup_loads_anew_and_sigterm_ends() {
     let third = served.until(|tokenizer| !tokenizer["last_error"].is_null());
     assert_eq!(third["loaded_at"], second["loaded_at"]);
 
+    served.signal("-TERM");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn sighup_reads_the_configuration_too() {
+    let directory = Directory::new();
+    let mut served = Served::with(&directory, &configured("estimate", ""));
+    let next = configured(
+        "estimate",
+        "[queue]\nmax_requests = 7\n[hub]\ntimeout = \"9s\"",
+    );
+    std::fs::write(directory.path().join("tidegate.toml"), next).unwrap();
+    served.signal("-HUP");
+    let config = loop {
+        let state = served.state();
+        if state["config"]["needs_restart"][0] == "hub" {
+            break state["config"].clone();
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(config["watched"], true);
+    served.signal("-TERM");
+    assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn sigterm_while_a_tokenizer_is_loaded_ends_in_order() {
+    let directory = Directory::new();
+    let hub = FakeHub::start();
+    hub.put(LISTING, Reply::Silence);
+    let cache = directory.path().join("cache");
+    let settings = format!(
+        "[hub]\naccess = \"download\"\nendpoint = \"{}\"\ncache_dir = {:?}\n",
+        hub.url(),
+        cache.display().to_string()
+    );
+    let mut served = Served::with(&directory, &configured("hub:org/tiny", &settings));
+    while hub.paths().is_empty() {
+        std::thread::yield_now();
+    }
     served.signal("-TERM");
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }

@@ -2,6 +2,7 @@
 
 use crate::support::client::{Ask, Reply};
 use crate::support::engine::Engine;
+use crate::support::fake::{Fake, FakeSpec};
 use crate::support::refusal::refused;
 use crate::support::setup::Setup;
 use crate::support::stand::Stand;
@@ -165,4 +166,47 @@ async fn long_documents_that_fill_the_large_tier_do_not_hold_up_short_traffic() 
         Some("large")
     );
     fleet.close([20, 2, 0]).await;
+}
+
+#[tokio::test]
+async fn a_prompt_only_one_backend_can_hold_waits_for_it_and_never_goes_elsewhere() {
+    let fake = |blocks: u64| {
+        Fake::start(FakeSpec {
+            blocks,
+            max_model_len: blocks * 16,
+            ..FakeSpec::default()
+        })
+    };
+    let (small, mut large) = (fake(512).await, fake(8192).await);
+    let setup = Setup::tiny(&[small.tier("standard"), large.tier("large")]);
+    let stand = Stand::start(&setup).await;
+    let mut first = stand.send(&ask(60_000, 65_000)).await;
+    let held = large.call().await;
+    let mut second = stand.send(&ask(60_000, 100)).await;
+    stand.until_waiting(1).await;
+    held.ok("{}").await;
+    large.call().await.ok("{}").await;
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.reply().await.status, 200);
+    }
+    // What the small one can hold goes there though the large one is idle.
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        clients.push(stand.send(&ask(16, 17)).await);
+    }
+    for _ in 0..100 {
+        small.call().await.ok("{}").await;
+    }
+    for mut client in clients {
+        assert_eq!(client.reply().await.status, 200);
+    }
+    large.die().await;
+    let gone = |pool: &serde_json::Value| pool["backends"][1]["state"] == "down";
+    stand.until(gone).await;
+    let reply = stand.ask(&ask(60_000, 100)).await;
+    refused(&reply, 503, "no_backend", "no_backend");
+    assert!(reply.header("retry-after").is_some());
+    stand.settle().await;
+    small.check();
+    large.check();
 }

@@ -10,6 +10,7 @@ mod history;
 mod invariants;
 mod oversubscription;
 mod random;
+mod reloads;
 mod world;
 
 use history::{Kind, run};
@@ -94,4 +95,15 @@ fn a_history_replays_exactly_from_its_seed() {
             "seed {seed}"
         );
     }
+}
+
+#[test]
+fn reloads_under_load_keep_the_books_right() {
+    let (mut admitted, mut refused) = (0, 0);
+    for seed in seeds(300) {
+        let outcome = reloads::run(seed);
+        admitted += outcome.0;
+        refused += outcome.1;
+    }
+    assert!(admitted > 0 && refused > 0, "{admitted} and {refused}");
 }

@@ -13,6 +13,7 @@ use super::fake::Fake;
 use super::secrets;
 
 /// A configuration to be.
+#[derive(Clone)]
 pub(crate) struct Setup {
     sections: BTreeMap<String, BTreeMap<String, String>>,
     models: String,
@@ -73,6 +74,15 @@ impl Setup {
         let tenant = "[[tenants]]\nname = \"all\"\nanonymous = \"accepted\"";
         writeln!(self.tenants, "{tenant}\n{lines}").unwrap();
         self
+    }
+
+    /// Without models and tenants, to be given others.
+    pub(crate) fn emptied(&self) -> Self {
+        Self {
+            sections: self.sections.clone(),
+            models: String::new(),
+            tenants: String::new(),
+        }
     }
 
     /// The configuration, which must be valid.
