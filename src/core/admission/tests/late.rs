@@ -114,20 +114,18 @@ fn ten_thousand_rounds_of_late_waiters_have_one_outcome_each() {
                 pool.handle_timeout(tick(now), &mut out);
             }
             for effect in out {
-                match effect {
+                let (ticket, in_time) = match effect {
                     Effect::Grant { ticket, grant } => {
-                        let deadline = waiting.remove(&ticket).expect("one outcome");
-                        assert!(tick(now) < deadline, "round {round}");
                         running.push_back(grant);
-                        granted += 1;
+                        (ticket, true)
                     }
-                    Effect::Refuse { ticket, .. } => {
-                        let deadline = waiting.remove(&ticket).expect("one outcome");
-                        assert!(tick(now) >= deadline, "round {round}");
-                        expired += 1;
-                    }
-                    Effect::Again => {}
-                }
+                    Effect::Refuse { ticket, .. } => (ticket, false),
+                    Effect::Again => continue,
+                };
+                let deadline = waiting.remove(&ticket).expect("one outcome");
+                assert_eq!(tick(now) < deadline, in_time, "round {round}");
+                granted += u64::from(in_time);
+                expired += u64::from(!in_time);
             }
             now += below(2);
         }
