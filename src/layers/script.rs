@@ -38,7 +38,12 @@ impl Script {
 
     /// A chunk comes.
     pub(crate) fn data(&self, text: &str) {
-        self.step(Step::Data(Bytes::copy_from_slice(text.as_bytes())));
+        self.bytes(text.as_bytes());
+    }
+
+    /// A chunk comes that need not be text.
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
+        self.step(Step::Data(Bytes::copy_from_slice(bytes)));
     }
 
     /// The last chunk comes, and is known to be the last.

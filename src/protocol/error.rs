@@ -214,9 +214,8 @@ impl ErrorBody {
 
     /// One event for a stream already begun.
     ///
-    /// It opens with a blank line, so whatever part of an event went before is
-    /// closed and this one stands alone; after a whole event the blank line
-    /// means nothing to a reader. A response's error has its fields at the top,
+    /// Whatever part of an event went before must have been closed by a blank
+    /// line. A response's error has its fields at the top,
     /// as its own events do, and once more where client libraries look for the
     /// error of any stream.
     pub fn to_sse_event(&self, dialect: Dialect) -> Bytes {
@@ -235,7 +234,7 @@ impl ErrorBody {
                 format!("event: error\ndata: {data}")
             }
         };
-        Bytes::from(format!("\n\n{event}\n\n"))
+        Bytes::from(format!("{event}\n\n"))
     }
 
     fn value(&self) -> Value {
@@ -276,12 +275,12 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_error_closes_a_partial_event_and_is_one_event_itself() {
+    fn a_stream_error_is_one_event_of_one_line() {
         let body = ErrorBody::new(Code::UpstreamFailed, "the backend died\nmid-stream");
         let event = body.to_sse_event(Dialect::OpenAi);
         assert_eq!(
             event,
-            "\n\ndata: {\"error\":{\"message\":\"the backend died\\nmid-stream\",\"type\":\"upstream_failed\",\
+            "data: {\"error\":{\"message\":\"the backend died\\nmid-stream\",\"type\":\"upstream_failed\",\
              \"param\":null,\"code\":\"upstream_failed\"}}\n\n"
         );
     }
@@ -298,11 +297,11 @@ mod tests {
             body.to_json(Dialect::OpenAi)
         );
         let event = body.to_sse_event(Dialect::Messages);
-        assert!(event.starts_with(b"\n\nevent: error\ndata: {\"type\":\"error\",\"error\":{"));
+        assert!(event.starts_with(b"event: error\ndata: {\"type\":\"error\",\"error\":{"));
         let event = body.to_sse_event(Dialect::Responses);
         assert_eq!(
             event,
-            "\n\nevent: error\ndata: {\"type\":\"error\",\"code\":\"overloaded\",\"message\":\"later\",\
+            "event: error\ndata: {\"type\":\"error\",\"code\":\"overloaded\",\"message\":\"later\",\
              \"param\":null,\"sequence_number\":0,\"error\":{\"message\":\"later\",\
              \"type\":\"overloaded_error\",\"param\":null,\"code\":\"overloaded\"}}\n\n"
         );

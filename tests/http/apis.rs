@@ -167,7 +167,8 @@ async fn an_engine_lost_mid_stream_is_told_as_the_api_tells_errors() {
             let all = until_cut(&mut client).await;
             let told = all.strip_prefix(&api.events[..cut]).unwrap();
             let data = told
-                .strip_prefix("\n\nevent: error\ndata: ")
+                .trim_start_matches('\n')
+                .strip_prefix("event: error\ndata: ")
                 .and_then(|data| data.strip_suffix("\n\n"))
                 .unwrap_or_else(|| panic!("{told:?}"));
             let event: Value = serde_json::from_str(data).unwrap();

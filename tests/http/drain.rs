@@ -119,7 +119,7 @@ async fn what_outlasts_the_drain_is_told_so_and_cut() {
     let (told, ending) = running.0.body(&head).await;
     assert_ne!(ending, Ending::Whole);
     let told = String::from_utf8(told).unwrap();
-    assert!(told.starts_with("\n\ndata: {\"error\":"), "{told}");
+    assert!(told.starts_with("data: {\"error\":"), "{told}");
     assert!(told.contains(r#""code":"server_shutdown""#), "{told}");
     for client in [&mut silent, &mut waiting] {
         let reply = client.reply().await;

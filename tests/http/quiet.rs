@@ -90,7 +90,7 @@ async fn a_failure_after_comments_is_one_error_event_and_a_cut() {
     };
     let ((), (body, ending)) = tokio::join!(die, client.0.body(&head));
     let body = String::from_utf8(body).unwrap();
-    let event = body.strip_prefix(": ping\n: ping\n: ping\n: ping\n\n\ndata: ");
+    let event = body.strip_prefix(": ping\n: ping\n: ping\n: ping\ndata: ");
     let json: Value = serde_json::from_str(event.unwrap()).unwrap();
     assert_eq!(json["error"]["code"], "upstream_failed");
     assert_ne!(ending, Ending::Whole);

@@ -21,7 +21,7 @@ const DONE: &[u8] = b"data: [DONE]\n\n";
 async fn told_and_cut(client: &mut Client<DuplexStream>, code: &str) {
     let event = client.0.chunk().await.unwrap().unwrap();
     let event = String::from_utf8(event).unwrap();
-    let json = event.strip_prefix("\n\ndata: ").unwrap();
+    let json = event.strip_prefix("data: ").unwrap();
     let json: Value = serde_json::from_str(json).unwrap();
     assert_eq!(json["error"]["code"], code);
     assert_eq!(client.0.rest().await, (Vec::new(), Ending::Closed));

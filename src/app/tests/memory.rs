@@ -394,7 +394,7 @@ async fn over_http2_a_stream_passes_and_one_that_breaks_is_reset() {
     assert_eq!(event, EVENT);
     drop(said);
     let event = body.frame().await.unwrap().unwrap().into_data().unwrap();
-    assert!(event.starts_with(b"\n\ndata: {\"error\""), "{event:?}");
+    assert!(event.starts_with(b"data: {\"error\""), "{event:?}");
     let broken = body.frame().await.unwrap().unwrap_err();
     let cause = std::error::Error::source(&broken).unwrap().to_string();
     assert!(cause.contains("stream error received"), "{cause}");

@@ -251,7 +251,8 @@ where
         self.account.ended(Finish::Failed, Some(cause.reason()));
         // What was held back of an event is no event: nobody is given half of one.
         self.phase = if matches!(self.kind, Kind::Events(_)) {
-            Phase::Breaking(cause.error().to_sse_event(self.account.dialect()))
+            let event = cause.error().to_sse_event(self.account.dialect());
+            Phase::Breaking([ended.closing, &event].concat().into())
         } else {
             Phase::Cutting
         };
@@ -362,5 +363,7 @@ impl<U> Drop for Relay<U> {
     }
 }
 
+#[cfg(test)]
+mod any;
 #[cfg(test)]
 mod tests;

@@ -56,6 +56,8 @@ pub(super) struct Passed {
 pub(super) struct Ended {
     /// Bytes held back until now.
     pub(super) rest: Option<Bytes>,
+    /// What ends the event of which the client has a part.
+    pub(super) closing: &'static [u8],
     /// The engine's final account.
     pub(super) usage: Option<Usage>,
     /// Tokens seen in events: no more than were generated.
@@ -121,6 +123,7 @@ impl Reader {
             Self::Whole(window) => window.finish(),
             Self::Opaque => Ended {
                 rest: None,
+                closing: b"",
                 usage: None,
                 generated: Tokens::ZERO,
                 text: 0,
@@ -157,6 +160,7 @@ impl Events {
     }
 
     fn finish(&mut self) -> Ended {
+        let closing = self.scanner.closing();
         let (rest, end) = self.scanner.finish();
         self.seen = end.seen;
         let state = if !self.seen.done || end.tail == Tail::MidEvent {
@@ -168,6 +172,7 @@ impl Events {
         };
         Ended {
             rest,
+            closing,
             usage: self.seen.usage,
             generated: self.generated(),
             text: self.seen.output_bytes,
@@ -201,6 +206,7 @@ impl Window {
         };
         Ended {
             rest: None,
+            closing: b"",
             usage: answer.usage,
             generated: Tokens::ZERO,
             text: 0,

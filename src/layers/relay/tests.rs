@@ -3,6 +3,7 @@ use crate::core::backend::Health;
 use crate::layers::door::Door;
 use crate::layers::fixture::Fixture;
 use crate::layers::script::{Script, Scripted};
+use crate::layers::trail::Trail;
 use crate::upstream::probe::Outcome;
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -13,16 +14,25 @@ const USAGE: &str =
     "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":40}}\n\n";
 const DONE: &str = "data: [DONE]\n\n";
 
-struct Bench {
-    fixture: Fixture,
-    script: Script,
-    relay: task::Spawn<RelayFrames>,
+pub(super) struct Bench {
+    pub(super) fixture: Fixture,
+    pub(super) script: Script,
+    pub(super) relay: task::Spawn<RelayFrames>,
+    pub(super) trail: Trail,
     /// Prompt tokens as counted here, which is what the tenant is charged.
     prompt: Tokens,
 }
 
+/// What a relay is set up for.
+pub(super) struct Settings {
+    pub(super) kind: Kind,
+    /// Limit of the whole answer.
+    pub(super) whole: Option<Duration>,
+    pub(super) keepalive: Option<Duration>,
+}
+
 /// The relay as a stream of texts, to be polled by hand.
-struct RelayFrames(Pin<Box<Relay<Scripted>>>);
+pub(super) struct RelayFrames(Pin<Box<Relay<Scripted>>>);
 
 impl Bench {
     async fn new(kind: Kind) -> Self {
@@ -36,12 +46,21 @@ impl Bench {
 
     /// The same with a limit of the whole answer.
     async fn within(kind: Kind, whole: Option<Duration>, said: impl FnOnce(&Script)) -> Self {
+        let settings = Settings {
+            kind,
+            whole,
+            keepalive: None,
+        };
+        Self::with(settings, said).await
+    }
+
+    pub(super) async fn with(settings: Settings, said: impl FnOnce(&Script)) -> Self {
         let now = tokio::time::Instant::now();
         let limits = AnswerLimits {
             first_data: Some(now + Duration::from_secs(30)),
             silence: Duration::from_secs(5),
-            whole: whole.map(|limit| now + limit),
-            keepalive: None,
+            whole: settings.whole.map(|limit| now + limit),
+            keepalive: settings.keepalive,
         };
         let fixture = Fixture::new();
         let measured = fixture.measured(STREAM).await;
@@ -51,23 +70,29 @@ impl Bench {
         let prompt = measured.outline.prompt;
         let (script, body) = Script::new();
         said(&script);
-        let relay = Relay::new(body, kind, (lease, limits), account);
+        let relay = Relay::new(body, settings.kind, (lease, limits), account);
         Self {
             fixture,
             script,
+            trail: measured.letter.trail,
             relay: task::spawn(RelayFrames(Box::pin(relay))),
             prompt,
         }
     }
 
     fn poll(&mut self) -> Poll<Option<Result<String, Cut>>> {
+        self.poll_bytes().map(|frame| {
+            frame.map(|frame| frame.map(|data| String::from_utf8(data.to_vec()).unwrap()))
+        })
+    }
+
+    pub(super) fn poll_bytes(&mut self) -> Poll<Option<Result<Bytes, Cut>>> {
         self.relay.enter(|cx, mut frames| {
-            frames.0.as_mut().poll_frame(cx).map(|frame| {
-                frame.map(|frame| {
-                    let data = frame.map(|frame| frame.into_data().unwrap());
-                    data.map(|data| String::from_utf8(data.to_vec()).unwrap())
-                })
-            })
+            frames
+                .0
+                .as_mut()
+                .poll_frame(cx)
+                .map(|frame| frame.map(|frame| frame.map(|frame| frame.into_data().unwrap())))
         })
     }
 
@@ -143,9 +168,10 @@ async fn a_client_that_leaves_gives_everything_back_at_once() {
         fixture,
         script,
         relay,
+        trail,
         ..
     } = bench;
-    drop(relay);
+    drop((relay, trail));
     assert!(script.is_dropped());
     assert!(fixture.state().is_idle());
     assert_eq!(fixture.state().totals.cancelled, 1);
@@ -180,7 +206,7 @@ async fn a_backend_lost_mid_event_is_said_and_then_cut() {
     tokio::time::advance(LINGER).await;
     assert!(bench.relay.is_woken());
     assert_eq!(bench.poll(), Poll::Ready(Some(Err(Cut))));
-    drop(bench.relay);
+    drop((bench.relay, bench.trail));
     assert_eq!(bench.fixture.outcomes(), [Outcome::Failed]);
     assert!(bench.fixture.counted(&ended_line("upstream_failed")));
 }

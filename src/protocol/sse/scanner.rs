@@ -130,8 +130,23 @@ impl Scanner {
     /// Whether the bytes that went on stop between two events: a line put in
     /// there belongs to no event that has begun, nor to the end of one.
     pub fn is_between_events(&self) -> bool {
-        let begun = self.event.begun && self.held() < self.carry.len();
-        !begun && !self.event.too_large && !self.after_cr
+        !self.has_begun() && !self.after_cr
+    }
+
+    /// What ends the event of which a part has gone on, and nothing where none
+    /// has: a blank line more than needed makes some readers hand out an event
+    /// that is empty.
+    pub fn closing(&self) -> &'static [u8] {
+        match (self.has_begun(), self.line_is_empty && !self.after_cr) {
+            (false, _) => b"",
+            (true, true) => b"\n",
+            (true, false) => b"\n\n",
+        }
+    }
+
+    /// Whether a part of the current event has gone on.
+    fn has_begun(&self) -> bool {
+        self.event.too_large || (self.event.begun && self.held() < self.carry.len())
     }
 
     /// Ends the stream; returns bytes held back until now and the whole account.
