@@ -163,11 +163,14 @@ async fn leaving_while_the_body_is_sent_holds_nothing() {
 #[tokio::test]
 async fn a_client_that_half_closes_has_left() {
     let both = gateway().await;
-    let mut client = both.0.send(&Ask::tokens(500, FILLING[1])).await;
-    let call = both.1.call().await;
-    client.0.shut().await;
-    call.gone().await;
-    assert_eq!(both.0.settle().await["cancelled"], 1);
+    // HTTP/1 knows no other sign of a client that leaves; stream or not.
+    for rest in FILLING {
+        let mut client = both.0.send(&Ask::tokens(500, rest)).await;
+        let call = both.1.call().await;
+        client.0.shut().await;
+        call.gone().await;
+    }
+    assert_eq!(both.0.settle().await["cancelled"], 2);
     both.1.check();
 }
 
@@ -187,5 +190,38 @@ async fn leaving_after_the_last_event_is_an_answer_that_was_served() {
     let totals = stand.settle().await;
     let ends = (&totals["finished"], &totals["cancelled"]);
     assert_eq!(ends, (&1.into(), &0.into()));
+    fake.check();
+}
+
+#[tokio::test]
+async fn many_long_streams_that_leave_at_once_hold_nobody_up() {
+    let (stand, fake) = gateway().await;
+    let pieces = if std::env::var_os("TIDEGATE_FULL").is_some() {
+        5 << 4
+    } else {
+        4
+    };
+    let text = "y".repeat(64 << 10);
+    let piece = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\n");
+    let mut streams = Vec::new();
+    for _ in 0..30 {
+        let ask = Ask::tokens(4, r#","max_tokens":20,"stream":true"#);
+        let mut client = stand.send(&ask).await;
+        let mut call = fake.call().await;
+        call.stream().await;
+        client.stream().await;
+        for _ in 0..pieces {
+            call.chunk(piece.as_bytes()).await;
+            client.payload(piece.len()).await;
+        }
+        streams.push((client, call));
+    }
+    let (clients, calls): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
+    drop(clients);
+    assert_eq!(stand.admin("/livez").await.status, 200);
+    for call in calls {
+        call.gone().await;
+    }
+    assert_eq!(stand.settle().await["cancelled"], 30);
     fake.check();
 }

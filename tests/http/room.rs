@@ -2,6 +2,7 @@
 
 use crate::support::client::{Ask, Client};
 use crate::support::fake::{Call, Fake, FakeSpec};
+use crate::support::memory::Memory;
 use crate::support::refusal::refused;
 use crate::support::setup::{Setup, backend};
 use crate::support::stand::Stand;
@@ -291,4 +292,61 @@ async fn a_drained_backend_gets_nothing_new_and_finishes_what_it_has() {
     stand.settle().await;
     a.check();
     b.check();
+}
+
+#[tokio::test]
+async fn a_context_refusal_reads_as_clients_expect_it() {
+    let spec = FakeSpec {
+        blocks: 4096,
+        max_model_len: 32_768,
+        ..FakeSpec::default()
+    };
+    let fake = Fake::start(spec).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let ask = Ask::tokens(40_000, r#","max_tokens":16"#);
+    let reply = stand.ask(&ask).await;
+    let error = refused(&reply, 400, "context_length_exceeded", "context_too_long");
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("maximum context length is 32768 tokens"));
+    assert!(message.contains("40000"), "{message}");
+    assert_eq!(error["param"], "prompt");
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusing_at_the_door_takes_no_body() {
+    let mut memory = Memory::new(|s| s.set("queue.max_requests", "1")).await;
+    let mut running = memory.send(&Ask::tokens(500, FILLING)).await;
+    let held = memory.call().await;
+    let mut waiting = memory.send(&Ask::tokens(500, FILLING)).await;
+    memory.until_waiting(1).await;
+    let full = std::env::var_os("TIDEGATE_FULL").is_some();
+    let body = 10 << 20;
+    for _ in 0..if full { 500 } else { 50 } {
+        let big = Ask::post("/v1/completions", "x").header("content-length", &body.to_string());
+        let mut client = memory.connect();
+        let bytes = big.bytes();
+        let text = String::from_utf8(bytes).unwrap();
+        let text = text.replace("content-length: 1\r\n", "");
+        client.0.send(text.as_bytes()).await.unwrap();
+        refused(
+            &client.reply().await,
+            429,
+            "overloaded",
+            "queue_requests_full",
+        );
+        // What is sent on is thrown away, for so long that the answer is not lost
+        // to a reset, and then nothing more is taken.
+        let mut taken = 0;
+        while client.0.send(&[b' '; 16 << 10]).await.is_ok() {
+            taken += 16 << 10;
+            assert!(taken < 5 << 20, "{taken} bytes were taken");
+        }
+    }
+    held.ok("{}").await;
+    assert_eq!(running.reply().await.status, 200);
+    memory.call().await.ok("{}").await;
+    assert_eq!(waiting.reply().await.status, 200);
+    memory.settle().await;
 }

@@ -155,3 +155,92 @@ async fn an_answer_to_a_stream_that_is_none_keeps_its_length() {
     assert_eq!(stand.settle().await["finished"], 3);
     fake.check();
 }
+
+#[tokio::test]
+async fn usage_is_read_once_wherever_the_pieces_end() {
+    let both = gateway().await;
+    let event = "data: {\"choices\":[{\"index\":0,\"text\":\"x\"}]}\n\n";
+    let all = [event, USAGE, DONE].concat();
+    let before_done = all.len() - DONE.len();
+    for size in [all.len(), before_done, 1] {
+        passes(&both, all.as_bytes(), size).await;
+    }
+    assert_eq!(served(&both.0).await, 3 * 57);
+    // Without the end it is no whole answer, and was generated all the same.
+    let mut client = both.0.send(&Ask::chat(ASKED)).await;
+    let mut call = both.1.call().await;
+    call.stream().await;
+    let head = client.stream().await;
+    call.chunk(&all.as_bytes()[..before_done]).await;
+    call.end().await;
+    let (body, ending) = client.0.body(&head).await;
+    assert!(body.starts_with(&all.as_bytes()[..before_done]));
+    assert_ne!(ending, Ending::Whole);
+    assert_eq!(served(&both.0).await, 4 * 57);
+    both.1.check();
+}
+
+#[tokio::test]
+async fn a_usage_chunk_comes_to_those_who_asked_and_to_nobody_else() {
+    let (stand, fake) = gateway().await;
+    let event = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
+    let unreadable =
+        "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":-1,\"completion_tokens\":1e99}}\n\n";
+    for (options, asked) in [
+        (r#"{"include_usage":true}"#, true),
+        (
+            r#"{"include_usage":true,"continuous_usage_stats":true}"#,
+            true,
+        ),
+        (r#"{"continuous_usage_stats":true}"#, false),
+        (
+            r#"{"include_usage":false,"continuous_usage_stats":true}"#,
+            false,
+        ),
+    ] {
+        for usage in [USAGE, unreadable] {
+            let ask = Ask::chat(&format!(r#","stream":true,"stream_options":{options}"#));
+            let mut client = stand.send(&ask).await;
+            let mut call = fake.call().await;
+            let sent = call.json()["stream_options"].clone();
+            assert_eq!(sent["include_usage"], true, "{options}");
+            // Usage in each event is nothing the client would have got.
+            assert!(asked || sent["continuous_usage_stats"] == false, "{sent}");
+            call.stream().await;
+            let head = client.stream().await;
+            call.chunk([event, usage, DONE].concat().as_bytes()).await;
+            call.end().await;
+            let (body, _) = client.0.body(&head).await;
+            let usage = if asked { usage } else { "" };
+            let expected = [event, usage, DONE].concat();
+            assert_eq!(String::from_utf8(body).unwrap(), expected, "{options}");
+        }
+    }
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
+async fn output_without_usage_is_worth_its_text_and_not_its_chunks() {
+    let both = gateway().await;
+    // 188 bytes in ten chunks: 47 tokens at what is believed of unknown texts.
+    let event = |size: usize| {
+        let text = "y".repeat(size);
+        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n")
+    };
+    let events = event(19).repeat(8) + &event(18).repeat(2);
+    passes(&both, [&events, DONE].concat().as_bytes(), 64).await;
+    assert_eq!(served(&both.0).await, 57);
+    let mut client = both.0.send(&Ask::chat(ASKED)).await;
+    let mut call = both.1.call().await;
+    call.stream().await;
+    client.stream().await;
+    let part = event(20).repeat(5);
+    call.chunk(part.as_bytes()).await;
+    client.payload(part.len()).await;
+    drop(client);
+    call.gone().await;
+    // What was relayed to a client that left: 100 bytes.
+    assert_eq!(served(&both.0).await, 57 + 10 + 25);
+    both.1.check();
+}
