@@ -265,6 +265,22 @@ async fn answer_slow_headers<I: AsyncWrite + Unpin>(mut io: I) {
     }
 }
 
+/// HTTP/2 within bounds of streams, headers, buffers and silence.
+fn http2_server(tasks: OwnedTasks, limits: &ConnectionLimits) -> http2::Builder<OwnedTasks> {
+    let (stream_window, connection_window) = WINDOWS;
+    let mut server = http2::Builder::new(tasks);
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(SEND_BUFFER)
+        .initial_stream_window_size(stream_window)
+        .initial_connection_window_size(connection_window)
+        .keep_alive_interval(H2_PING)
+        .keep_alive_timeout(H2_PING);
+    server
+}
+
 async fn serve_http2<I, S, B>(
     io: Rewound<I>,
     visit: Visit<S>,
@@ -282,29 +298,19 @@ async fn serve_http2<I, S, B>(
 {
     let (tasks, conduct) = (OwnedTasks::default(), Conduct::default());
     let (judged, reports) = (conduct.clone(), visit.reports.clone());
-    let (stream_window, connection_window) = WINDOWS;
-    let mut connection = http2::Builder::new(tasks.clone())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_header_list_size(u32::try_from(limits.max_header_bytes).unwrap_or(u32::MAX))
-        .max_send_buf_size(SEND_BUFFER)
-        .initial_stream_window_size(stream_window)
-        .initial_connection_window_size(connection_window)
-        .keep_alive_interval(H2_PING)
-        .keep_alive_timeout(H2_PING)
-        .serve_connection(
-            TokioIo::new(io),
-            service_fn(move |request| {
-                let fate = judged.begin();
-                let taking = || STREAM.try_with(Taking::clone).unwrap_or_default();
-                let answering = visit.ask(request, taking);
-                async move {
-                    let answer = answering.await;
-                    fate.answered();
-                    answer
-                }
-            }),
-        );
+    let mut connection = http2_server(tasks.clone(), &limits).serve_connection(
+        TokioIo::new(io),
+        service_fn(move |request| {
+            let fate = judged.begin();
+            let taking = || STREAM.try_with(Taking::clone).unwrap_or_default();
+            let answering = visit.ask(request, taking);
+            async move {
+                let answer = answering.await;
+                fate.answered();
+                answer
+            }
+        }),
+    );
     let ending = async {
         tokio::select! {
             () = watcher.draining() => {}

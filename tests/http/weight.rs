@@ -343,15 +343,8 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [&length[..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-#[tokio::test]
-async fn floods_of_http2_frames_cost_no_memory_and_hurt_nobody() {
-    let (fake, setup) = engine().await;
-    let apart = Apart::start(setup).await;
-    let preface = [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-        &frame(4, 0, 0, &[])[..],
-    ]
-    .concat();
+/// Floods of frames on one connection, after its preface.
+fn floods() -> [Vec<u8>; 8] {
     // A GET of /: indexed headers of the static table.
     let get = [0x82, 0x84, 0x86];
     let resets: Vec<u8> = (0..5000_u32)
@@ -376,7 +369,7 @@ async fn floods_of_http2_frames_cost_no_memory_and_hurt_nobody() {
         )
         .repeat(200),
     ];
-    let floods = [
+    [
         resets,
         open,
         endless.concat(),
@@ -385,9 +378,20 @@ async fn floods_of_http2_frames_cost_no_memory_and_hurt_nobody() {
         frame(2, 0, 1, &[0, 0, 0, 0, 1]).repeat(20_000),
         frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).repeat(10),
         frame(0, 0, 1, &[]).repeat(20_000),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn floods_of_http2_frames_cost_no_memory_and_hurt_nobody() {
+    let (fake, setup) = engine().await;
+    let apart = Apart::start(setup).await;
+    let preface = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        &frame(4, 0, 0, &[])[..],
+    ]
+    .concat();
     let before = apart.memory("VmRSS");
-    for flood in &floods {
+    for flood in &floods() {
         for _ in 0..full(2, 50) {
             let mut bad = Client::connect(apart.addr).await;
             bad.0.send(&preface).await.unwrap();
