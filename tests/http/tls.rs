@@ -341,3 +341,44 @@ async fn the_operators_listener_may_be_secured_too() {
     assert_eq!((reply.status, reply.text()), (200, "ok\n"));
     stand.will_be_cut();
 }
+
+#[tokio::test]
+async fn a_reload_swaps_the_certificate_and_a_stream_that_runs_goes_on() {
+    let (ca, files) = (Ca::new("servers"), Files::new());
+    let fake = Fake::start(FakeSpec::default()).await;
+    let setup = |pair: &Pair| {
+        Setup::tiny(&[fake.backend("a")]).set(
+            "server.tls.cert_file",
+            &files.write("server.pem", &pair.both()),
+        )
+    };
+    let first = setup(&ca.sign(&["gateway.example"]));
+    let stand = Stand::start(&first).await;
+    let io = Hello::new(&ca).connect(stand.addr()).await.unwrap();
+    let mut old = Client(Wire::new(io));
+    old.send(&Ask::chat(r#","stream":true"#)).await;
+    let mut call = fake.call().await;
+    call.stream().await;
+    let head = old.stream().await;
+    let renewed = Ca::new("renewed");
+    let mut next = setup(&renewed.sign(&["gateway.example"])).config();
+    next.log = first.config().log;
+    let outcome = stand.running.gateway().reload(next);
+    let of_old = Hello::new(&ca).connect(stand.addr()).await;
+    assert_eq!(
+        of_old.err().map(|error| error.kind()),
+        Some(ErrorKind::InvalidData),
+        "{outcome:?}"
+    );
+    let io = Hello::new(&renewed).connect(stand.addr()).await.unwrap();
+    let asked = Client(Wire::new(io)).ask(&Ask::get("/v1/models")).await;
+    assert_eq!(asked.status, 200);
+    call.chunk(b"data: [DONE]\n\n").await;
+    call.end().await;
+    let (body, ending) = old.0.body(&head).await;
+    assert_eq!(
+        (body.as_slice(), ending),
+        (b"data: [DONE]\n\n" as &[u8], Ending::Whole)
+    );
+    stand.settle().await;
+}
