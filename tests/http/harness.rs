@@ -42,8 +42,8 @@ async fn an_engine_keeps_what_came_byte_for_byte_and_how_it_ended() {
     let began = Instant::now();
     call.ok("{}").await;
     assert_eq!(client.reply().await.status, 200);
-    let used = fake.links().into_iter().filter(|link| link.ended.is_none());
-    let used = used.last().unwrap();
+    let mut used = fake.links().into_iter().filter(|link| link.ended.is_none());
+    let used = used.next_back().unwrap();
     assert!(used.opened <= began && used.requests >= 1, "{used:?}");
     assert!(fake.open_links() >= 1);
     stand.settle().await;

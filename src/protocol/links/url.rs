@@ -215,7 +215,7 @@ fn is_private_name(name: &str) -> bool {
         name.strip_suffix(*zone)
             .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     };
-    !name.contains('.') || PRIVATE.iter().any(|zone| under(&zone))
+    !name.contains('.') || PRIVATE.iter().any(under)
 }
 
 #[cfg(test)]
