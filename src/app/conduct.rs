@@ -6,12 +6,16 @@
 //! it let be answered. Never ends anything itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 /// Streams reset before their answer, beyond those answered, that are borne.
 const MOST_ABANDONED: u32 = 100;
+
+/// How long a client of HTTP/2 that has nothing to read has to take its leave.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The conduct of one connection's client.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +24,8 @@ pub(super) struct Conduct(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     abandoned: AtomicU32,
+    /// Whether any stream had an answer.
+    answered: AtomicBool,
     worn_out: Notify,
 }
 
@@ -40,6 +46,19 @@ impl Conduct {
         self.0.worn_out.notified().await;
     }
 
+    /// How long it has to take its leave: `reading` once it had an answer. A
+    /// stream is over for us when its end is handed to the connection, which may
+    /// hold a part of it until the client opens its window; to end before that
+    /// would cut it.
+    pub(super) fn patience(&self, reading: Duration) -> Duration {
+        // Relaxed: set and read by tasks that meet in the answer itself.
+        if self.0.answered.load(Ordering::Relaxed) {
+            reading
+        } else {
+            FAREWELL
+        }
+    }
+
     fn abandoned(&self) {
         // Relaxed: one counter, and the notice orders itself.
         let before = self.0.abandoned.fetch_add(1, Ordering::Relaxed);
@@ -55,6 +74,7 @@ impl Fate {
     /// The stream has its answer.
     pub(super) fn answered(mut self) {
         if let Some(conduct) = self.0.take() {
+            conduct.0.answered.store(true, Ordering::Relaxed);
             let abandoned = &conduct.0.abandoned;
             let _forgiven = abandoned.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 count.checked_sub(1)

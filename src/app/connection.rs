@@ -28,12 +28,12 @@ use crate::tenants::ClientCertificate;
 
 use super::ahead;
 use super::arriving::{Arriving, Asking, Unread};
-use super::conduct::Conduct;
+use super::conduct::{Conduct, FAREWELL};
 use super::drain::Watcher;
 use super::places::{Place, Reports};
 use super::sniff::{Rewound, Version};
 use super::strict::Strict;
-use super::taking::{Given, STREAM, Taking};
+use super::taking::{Given, PATIENCE, STREAM, Taking};
 use super::tls::{self, Handshakes, Opened};
 
 /// Headers of one request; vLLM's own server takes as many.
@@ -53,8 +53,9 @@ const WINDOWS: (u32, u32) = (256 * 1024, 1024 * 1024);
 /// it gets to see why; closing at once would reset the connection.
 const LINGER: (Duration, usize) = (Duration::from_secs(2), 4 << 20);
 
-/// How long a client of HTTP/2 without a stream has to take its leave.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long a client of HTTP/2 has to take its leave while the process ends,
+/// where it may still have to read.
+const LAST_READING: Duration = Duration::from_secs(10);
 
 /// Limits of a client connection.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +139,8 @@ where
         }
     };
     tokio::select! {
+        // In this order: what has come is read before it is judged.
+        biased;
         () = serving => {}
         () = place.crowded_out() => tracing::debug!("a silent connection makes room"),
     }
@@ -313,24 +316,22 @@ async fn serve_http2<I, S, B>(
     );
     let ending = async {
         tokio::select! {
-            () = watcher.draining() => {}
-            () = conduct.worn_out() => tracing::debug!("a client resets too many streams"),
-            () = idle(&reports, &tasks, limits.header_timeout) => {}
+            () = watcher.draining() => conduct.patience(LAST_READING),
+            () = conduct.worn_out() => {
+                tracing::debug!("a client resets too many streams");
+                FAREWELL
+            }
+            () = idle(&reports, &tasks, limits.header_timeout) => conduct.patience(PATIENCE),
         }
     };
     let mut ending = std::pin::pin!(ending);
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = &mut ending => {
+        patience = &mut ending => {
             std::pin::Pin::new(&mut connection).graceful_shutdown();
-            // A client that says nothing to that is not waited for.
-            let alone = async {
-                tokio::time::sleep(FAREWELL).await;
-                idle(&reports, &tasks, FAREWELL).await;
-            };
             tokio::select! {
                 ended = &mut connection => ended,
-                () = alone => Ok(()),
+                () = no_farewell(&reports, &tasks, patience) => Ok(()),
             }
         }
     };
@@ -338,6 +339,13 @@ async fn serve_http2<I, S, B>(
         tracing::debug!(%error, "client connection ended");
     }
     tasks.abort();
+}
+
+/// Ends when a client that was told to go has had `patience` and asks nothing:
+/// it is not waited for. One that answers no ping goes sooner.
+async fn no_farewell(reports: &Reports, tasks: &OwnedTasks, patience: Duration) {
+    tokio::time::sleep(patience).await;
+    idle(reports, tasks, FAREWELL).await;
 }
 
 /// Ends once nothing was asked for `limit` and no stream is open.

@@ -362,13 +362,18 @@ async fn a_request_that_no_backend_took_is_admitted_once_more() {
 
 /// A client of one HTTP/2 connection.
 async fn http2(memory: &Memory) -> http2::SendRequest<Full<Bytes>> {
+    http2_by(memory, &http2::Builder::new(TokioExecutor::new())).await
+}
+
+async fn http2_by(
+    memory: &Memory,
+    builder: &http2::Builder<TokioExecutor>,
+) -> http2::SendRequest<Full<Bytes>> {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let peer = std::net::IpAddr::from(std::net::Ipv4Addr::LOCALHOST).into();
     let serving = Arc::clone(&memory.gateway).serve(far, peer, memory.watcher.clone());
     drop(tokio::spawn(serving));
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(near))
-        .await
-        .unwrap();
+    let (sender, connection) = builder.handshake(TokioIo::new(near)).await.unwrap();
     drop(tokio::spawn(connection));
     sender
 }
@@ -417,4 +422,45 @@ async fn over_http2_a_stream_given_up_in_the_queue_leaves_it() {
     assert_eq!(memory.pool().totals.left, 1);
     drop(first.await.unwrap().unwrap());
     memory.until(PoolState::is_idle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http2_the_end_of_an_answer_is_there_for_a_client_that_pauses() {
+    let memory = Memory::new(|_| {}).await;
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(16);
+    let mut client = http2_by(&memory, &builder).await;
+    let request = Request::get("http://x/v1/models").body(Full::default());
+    let answer = client.send_request(request.unwrap()).await.unwrap();
+    let length = answer.headers()["content-length"].to_str().unwrap();
+    let length: usize = length.parse().unwrap();
+    assert!(length > 64, "more than the window");
+    // Over for the gateway, whose limit of idleness passes many times.
+    tokio::time::sleep(PATIENCE / 2).await;
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body.len(), length);
+}
+
+#[tokio::test(start_paused = true)]
+async fn over_http2_an_idle_connection_ends_at_once_and_one_that_never_asked_soon() {
+    let memory = Memory::new(|_| {}).await;
+    let limit = memory.gateway.snapshot().config.server.header_timeout;
+    let began = tokio::time::Instant::now();
+    let mut client = http2(&memory).await;
+    let request = Request::get("http://x/v1/models").body(Full::default());
+    let answer = client.send_request(request.unwrap()).await.unwrap();
+    answer.into_body().collect().await.unwrap();
+    while memory.gateway.crowd().open > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(began.elapsed().as_secs(), limit.as_secs());
+    // Says its preface and no more, not even to a farewell.
+    let began = tokio::time::Instant::now();
+    let _silent = memory
+        .send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await;
+    while memory.gateway.crowd().open > 0 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(began.elapsed() < 2 * limit, "{:?}", began.elapsed());
 }
