@@ -6,7 +6,10 @@
 //! head or half a body. A newcomer is always let in while anybody is silent:
 //! the one that has been for longest goes. So whoever holds thousands of
 //! connections open crowds out himself, and a client that comes with a request
-//! is served. Invariant: never more places taken than there are.
+//! is served. Where there is room and it is only that one address has too many,
+//! the oldest of those has a last chance first: it may have spoken while this
+//! process was too busy to listen. Invariant: never more places taken than there
+//! are.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,12 +17,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::telemetry::Crowd;
 
-/// How long a newcomer may be silent, whoever else comes from its address.
+/// How long a newcomer may be silent, whoever else comes from its address, and
+/// how long it has to speak once it is in doubt.
 pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// How many connections there may be.
@@ -50,6 +54,8 @@ pub struct Place {
     id: u64,
     /// Ends when the connection must make room.
     make_room: Option<oneshot::Receiver<()>>,
+    /// Told when it must speak or leave.
+    doubts: Arc<Notify>,
 }
 
 /// Where the requests of one connection report to.
@@ -85,6 +91,9 @@ struct Entry {
     /// Requests that were read to their end and are not over.
     asking: u32,
     known: bool,
+    /// It was told to speak or leave, and has not spoken since.
+    doubted: bool,
+    doubts: Arc<Notify>,
     /// Its turn among the silent ones, and since when; `None` while it asks.
     silent: Option<(u64, Instant)>,
     /// Dropped or sent to where it must make room.
@@ -124,11 +133,22 @@ impl Places {
     pub(super) fn enter(&self, address: IpAddr) -> Option<Place> {
         let room = (self.0.room)();
         let (leave, make_room) = oneshot::channel();
-        let id = self.book().enter(network(address), room, leave)?;
+        let doubts = Arc::new(Notify::new());
+        let entry = Entry {
+            address: network(address),
+            asking: 0,
+            known: false,
+            doubted: false,
+            doubts: Arc::clone(&doubts),
+            silent: None,
+            _leave: leave,
+        };
+        let id = self.book().enter(entry, room)?;
         Some(Place {
             places: self.clone(),
             id,
             make_room: Some(make_room),
+            doubts,
         })
     }
 
@@ -170,13 +190,27 @@ fn network(address: IpAddr) -> IpAddr {
 // === impl Place ===
 
 impl Place {
-    /// Ends when this connection must make room for another.
+    /// Ends when this connection must make room for another. To be polled behind
+    /// what reads the connection, so that what has come counts; a last chance
+    /// begins when this is polled, and is lost if it is dropped then.
     pub(super) async fn crowded_out(&mut self) {
-        if let Some(make_room) = &mut self.make_room {
-            // Nothing is ever sent: the entry goes, and the sender with it.
-            make_room.await.unwrap_or(());
-            self.make_room = None;
+        let (places, doubts, id) = (&self.places, &self.doubts, self.id);
+        let Some(make_room) = &mut self.make_room else {
+            return;
+        };
+        loop {
+            let last_chance = async {
+                doubts.notified().await;
+                tokio::time::sleep(GRACE).await;
+                places.book().still_in_doubt(id)
+            };
+            tokio::select! {
+                // Nothing is ever sent: the entry goes, and the sender with it.
+                _ = &mut *make_room => break,
+                leaves = last_chance => if leaves { break },
+            }
         }
+        self.make_room = None;
     }
 
     /// What its requests report to.
@@ -256,23 +290,16 @@ impl Drop for Asked {
 // === impl Book ===
 
 impl Book {
-    fn enter(&mut self, address: IpAddr, room: Room, leave: oneshot::Sender<()>) -> Option<u64> {
+    fn enter(&mut self, entry: Entry, room: Room) -> Option<u64> {
         if self.taken.len() >= room.total && !self.crowd_out_oldest() {
             self.turned_away += 1;
             return None;
         }
         // Two for one, so that a crowd shrinks even if it came within the grace.
-        self.crowd_out_stranger(address, room);
-        self.crowd_out_stranger(address, room);
+        self.doubt_stranger(entry.address, room);
+        self.doubt_stranger(entry.address, room);
         self.last += 1;
         let id = self.last;
-        let entry = Entry {
-            address,
-            asking: 0,
-            known: false,
-            silent: None,
-            _leave: leave,
-        };
         self.taken.insert(id, entry);
         self.fall_silent(id);
         Some(id)
@@ -283,20 +310,33 @@ impl Book {
         oldest.is_some_and(|id| self.crowd_out(id))
     }
 
-    fn crowd_out_stranger(&mut self, address: IpAddr, room: Room) {
-        let Some(strangers) = self.strangers.get(&address) else {
+    /// Tells the oldest stranger from `address` to speak or leave, where there
+    /// are too many. It is none of them any more.
+    fn doubt_stranger(&mut self, address: IpAddr, room: Room) {
+        let Some(strangers) = self.strangers.get_mut(&address) else {
             return;
         };
-        let oldest = strangers.first_key_value().map(|(_, id)| *id);
-        let is_old = |id: &u64| {
-            let since = self.taken.get(id).and_then(|entry| entry.silent);
-            since.is_some_and(|(_, since)| since.elapsed() >= GRACE)
-        };
-        if strangers.len() >= room.strangers
-            && let Some(id) = oldest.filter(is_old)
-        {
-            self.crowd_out(id);
+        if strangers.len() < room.strangers {
+            return;
         }
+        let Some(oldest) = strangers.first_entry() else {
+            return;
+        };
+        let Some(entry) = self.taken.get_mut(oldest.get()) else {
+            return;
+        };
+        let is_old = |(_, since): (u64, Instant)| since.elapsed() >= GRACE;
+        if entry.silent.is_some_and(is_old) {
+            entry.doubted = true;
+            entry.doubts.notify_one();
+            oldest.remove();
+        }
+    }
+
+    /// Whether the last chance of a connection was for nothing; if so, it is out.
+    fn still_in_doubt(&mut self, id: u64) -> bool {
+        let in_doubt = self.taken.get(&id).is_some_and(|entry| entry.doubted);
+        in_doubt && self.crowd_out(id)
     }
 
     fn crowd_out(&mut self, id: u64) -> bool {
@@ -351,6 +391,7 @@ impl Book {
         let Some(entry) = self.taken.get_mut(&id) else {
             return;
         };
+        entry.doubted = false;
         let Some((turn, _)) = entry.silent.take() else {
             return;
         };

@@ -44,25 +44,57 @@ async fn a_newcomer_takes_the_place_of_whoever_is_silent_for_longest() {
     assert_eq!(places.book().silent.len(), 0);
 }
 
+/// Those of `mine` that still have their places, as their own tasks see it.
+fn staying(mine: &mut [task::Spawn<impl Future<Output = ()>>]) -> usize {
+    let stays = mine.iter_mut().map(|one| one.poll().is_pending());
+    stays.filter(|stays| *stays).count()
+}
+
+async fn until_out(mut place: Place) {
+    place.crowded_out().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_address_keeps_so_many_that_never_asked_and_the_oldest_go() {
     let places = places(1000, 3);
-    let mut mine: Vec<_> = (0..10).map(|_| places.enter(from(1)).unwrap()).collect();
-    assert!(mine.iter_mut().all(stays), "a burst is let in");
+    let enter = || task::spawn(until_out(places.enter(from(1)).unwrap()));
+    let mut mine: Vec<_> = (0..10).map(|_| enter()).collect();
+    assert_eq!(staying(&mut mine), 10, "a burst is let in");
     tokio::time::advance(GRACE).await;
     let mut other = places.enter(from(2)).unwrap();
-    assert!(
-        mine.iter_mut().all(stays),
-        "another address changes nothing"
-    );
-    for left in [8, 6, 4, 2, 0, 0] {
-        mine.push(places.enter(from(1)).unwrap());
-        let old = mine[..10]
-            .iter_mut()
-            .filter_map(|one| stays(one).then_some(()));
-        assert_eq!(old.count(), left);
+    let mut later = Vec::new();
+    for _ in 0..6 {
+        later.push(enter());
+        assert_eq!(staying(&mut mine), 10, "each has a last chance");
     }
-    assert!(stays(&mut other));
+    tokio::time::advance(GRACE).await;
+    assert_eq!((staying(&mut mine), staying(&mut later)), (0, 6));
+    assert!(stays(&mut other), "another address changes nothing");
+    assert_eq!(places.crowd().crowded_out, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_spoke_while_nobody_listened_is_not_crowded_out() {
+    let places = places(1000, 1);
+    let busy = places.enter(from(1)).unwrap();
+    let reports = busy.reports();
+    let mut busy = task::spawn(until_out(busy));
+    tokio::time::advance(GRACE).await;
+    let mut next = task::spawn(until_out(places.enter(from(1)).unwrap()));
+    // In doubt, and looked at only much later: its chance begins then.
+    tokio::time::advance(GRACE * 5).await;
+    assert_pending!(busy.poll());
+    let mut asked = reports.asked();
+    asked.was_read();
+    tokio::time::advance(GRACE).await;
+    assert_pending!(busy.poll());
+    drop(asked);
+    // Silent once more, and once more the oldest.
+    let _last = places.enter(from(1)).unwrap();
+    assert_pending!(next.poll());
+    tokio::time::advance(GRACE).await;
+    assert_pending!(busy.poll());
+    assert_ready!(next.poll());
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,10 +105,13 @@ async fn one_that_had_a_good_answer_is_no_stranger() {
     asked.was_read();
     asked.went_well();
     drop(asked);
-    let mut stranger = places.enter(from(1)).unwrap();
+    let mut stranger = task::spawn(until_out(places.enter(from(1)).unwrap()));
     tokio::time::advance(GRACE * 60).await;
     let mut next = places.enter(from(1)).unwrap();
-    assert!(stays(&mut known) && stays(&mut next) && !stays(&mut stranger));
+    assert_pending!(stranger.poll());
+    tokio::time::advance(GRACE).await;
+    assert!(stays(&mut known) && stays(&mut next));
+    assert_ready!(stranger.poll());
 }
 
 #[tokio::test(start_paused = true)]
