@@ -88,28 +88,35 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
 
 /// Whether the beginning of an event leaves open that it is the usage event.
 ///
+/// Goes by the same key as [`inspect`] does: the first in a `data` line. Where
+/// its value begins in another line, it is open until the event is whole.
 /// `scanned` is how far earlier calls for this event have looked, so that a
 /// growing event is searched once.
 pub(super) fn may_be_usage(event: &[u8], scanned: &mut usize) -> bool {
     let key = &KEYS.choices;
     while let Some(found) = key.finder.find(&event[*scanned..]) {
         let at = *scanned + found;
-        let rest = event[at + key.len..].trim_ascii_start();
-        let Some(value) = rest.strip_prefix(b":") else {
-            if rest.is_empty() {
-                *scanned = at;
-                return true;
-            }
-            // A text that reads "choices", not a key.
+        let rest = &event[at + key.len..];
+        let end = memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+        let rest = rest[..end].trim_ascii();
+        let value = rest.strip_prefix(b":").map(<[u8]>::trim_ascii_start);
+        if (value.is_none() && !rest.is_empty()) || !is_in_data(event, at) {
+            // A text that reads "choices", not a key; or in another field.
             *scanned = at + key.len;
             continue;
-        };
+        }
         *scanned = at;
-        let value = value.trim_ascii_start();
-        return value.is_empty() || is_empty(value, b'[', b']') || value.trim_ascii() == b"[";
+        return value
+            .is_none_or(|list| list.is_empty() || is_empty(list, b'[', b']') || list == b"[");
     }
     *scanned = (*scanned).max(event.len().saturating_sub(key.len - 1));
     true
+}
+
+/// Whether the line of this offset is one of the event's `data` lines.
+fn is_in_data(event: &[u8], at: usize) -> bool {
+    let before = memchr::memrchr2(b'\n', b'\r', &event[..at]);
+    event[before.map_or(0, |end| end + 1)..].starts_with(b"data:")
 }
 
 /// The data of an event: its `data` lines joined; `None` where there is none or it is empty.
@@ -424,6 +431,10 @@ mod tests {
             "data: {\"choices\": [ ",
             "data: {\"choices\":[],\"us",
             "data: {\"model\":\"choices\",\"cho",
+            "data: {\"choices\":\ndata: [",
+            "data: {\"choices\": [\r\ndata: ]",
+            ": \"choices\":[{\ndata: {\"choices\":[]",
+            "ata: {\"choices\":[{\"index\":0}]\ndata: {",
         ] {
             assert!(open(text), "{text}");
         }
