@@ -82,16 +82,18 @@ pub(super) fn without_generation_tags(source: &str) -> String {
     let mut rewritten = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(end) = rest[start..].find("%}").map(|end| start + end) else {
+        // A tag's end is none of its beginning, as in `{%}`.
+        let open = start + 2;
+        let Some(end) = rest[open..].find("%}").map(|end| open + end) else {
             break;
         };
-        let tag = &rest[start + 2..end];
+        let tag = &rest[open..end];
         let plain = match tag.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace()) {
             "generation" => Some(tag.replace("generation", "if true")),
             "endgeneration" => Some(tag.replace("endgeneration", "endif")),
             _ => None,
         };
-        rewritten.push_str(&rest[..start + 2]);
+        rewritten.push_str(&rest[..open]);
         rewritten.push_str(plain.as_deref().unwrap_or(tag));
         rewritten.push_str("%}");
         rest = &rest[end + 2..];
@@ -205,6 +207,9 @@ mod tests {
             "a{%- if true -%} b {% endif %}{% if x %}"
         );
         assert_eq!(without_generation_tags("{% broken"), "{% broken");
+        // The end of a tag is not sought within its beginning.
+        assert_eq!(without_generation_tags("a{%}b"), "a{%}b");
+        assert_eq!(without_generation_tags("a{%}b%}c"), "a{%}b%}c");
     }
 
     #[test]
