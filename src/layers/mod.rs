@@ -33,7 +33,7 @@ pub mod measure;
 mod message;
 mod models;
 pub mod observe;
-mod origin;
+pub mod origin;
 pub mod outputs;
 mod owned;
 pub mod pool;

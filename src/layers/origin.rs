@@ -18,8 +18,9 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Most hops that are looked at: more trusted ones in a row there are not.
 const MOST_HOPS: usize = 32;
 
-/// The client's address, of a request that came from `peer`. O(hops).
-pub(super) fn client(peer: IpAddr, headers: &HeaderMap, server: &Server) -> IpAddr {
+/// The client's address, of a request that came from `peer`; the last hop known
+/// where there are too many. O(bytes of the header).
+pub fn client(peer: IpAddr, headers: &HeaderMap, server: &Server) -> IpAddr {
     let proxies = &server.trusted_proxies;
     let mut client = peer.to_canonical();
     if !is_trusted(client, proxies) {
@@ -31,14 +32,17 @@ pub(super) fn client(peer: IpAddr, headers: &HeaderMap, server: &Server) -> IpAd
     };
     let lines = headers.get_all(name);
     let lines: Vec<_> = lines.iter().map(|line| line.to_str().ok()).collect();
+    let mut hops = 0;
     for line in lines.into_iter().rev() {
         // A line that is no text was not written by a proxy: nothing left of it counts.
         let Some(line) = line else {
             return client;
         };
-        for said in line.rsplit(',').take(MOST_HOPS) {
+        for said in line.rsplit(',') {
+            hops += 1;
             // What is no address hides who was there: the last known hop counts.
-            let Some(address) = hop(said.trim()) else {
+            let known = hop(said.trim()).filter(|_| hops <= MOST_HOPS);
+            let Some(address) = known else {
                 return client;
             };
             client = address.to_canonical();
@@ -116,6 +120,15 @@ mod tests {
         assert_eq!(plain("fd00::1", &["[2001:db8::1]"]), "2001:db8::1");
         assert_eq!(plain("10.0.0.1", &[]), "10.0.0.1");
         assert_eq!(plain("10.0.0.1", &["", "\""]), "10.0.0.1");
+    }
+
+    #[test]
+    fn more_hops_than_are_looked_at_bring_nobody_else_into_it() {
+        let way = ["6.6.6.6, 1.1.1.1", &["10.0.0.2"; 40].join(",")];
+        assert_eq!(
+            of("10.0.0.1", ForwardedHeader::XForwardedFor, &way),
+            "10.0.0.2"
+        );
     }
 
     #[test]
