@@ -207,6 +207,16 @@ fn tokens_are_believed_only_signed_and_in_time() {
 }
 
 #[test]
+fn a_client_is_who_trusted_proxies_say() {
+    hold("origin", 4000);
+}
+
+#[test]
+fn packed_bodies_come_out_whole_and_within_the_limit() {
+    hold("decode", 1000);
+}
+
+#[test]
 fn every_target_has_a_property_and_a_fuzz_target() {
     let own = include_str!("main.rs");
     let manifest = include_str!("../fuzz/Cargo.toml");

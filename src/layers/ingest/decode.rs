@@ -29,7 +29,7 @@ const PIECE: usize = 64 * 1024;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Coding {
+pub enum Coding {
     /// As it is.
     Identity,
     /// RFC 1952; several members in a row are one body.
@@ -47,7 +47,7 @@ impl Coding {
     ///
     /// # Errors
     /// [`IngestError::Encoding`] for a coding not taken, or more than one.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, IngestError> {
+    pub fn of(headers: &HeaderMap) -> Result<Self, IngestError> {
         let mut coding = Self::Identity;
         for value in headers.get_all(CONTENT_ENCODING) {
             for name in value.as_bytes().split(|byte| *byte == b',') {
@@ -84,26 +84,41 @@ impl Coding {
 /// Where it is no such coding, is cut off, is followed by something else, or
 /// unpacks to more than `limit` bytes or than the budget has.
 pub(super) fn decode(body: Body, coding: Coding, limit: u64) -> Result<Body, IngestError> {
-    let packed = &body.bytes[..];
-    let share = body.share.sibling();
-    let (bytes, share) = match coding {
-        Coding::Identity => return Ok(body),
-        Coding::Gzip => unpack(MultiGzDecoder::new(packed), share, limit)?,
+    if coding == Coding::Identity {
+        return Ok(body);
+    }
+    let (bytes, share) = unpacked(&body.bytes, coding, body.share.sibling(), limit)?;
+    Ok(Body { bytes, share })
+}
+
+/// Unpacks `packed` into `share`, which has to be empty and holds then what came
+/// out; blocking, a few milliseconds per megabyte of it.
+///
+/// # Errors
+/// Those of a request: see [`IngestError`].
+pub fn unpacked(
+    packed: &[u8],
+    coding: Coding,
+    share: Share,
+    limit: u64,
+) -> Result<(Bytes, Share), IngestError> {
+    match coding {
+        Coding::Identity => unpack(packed, share, limit),
+        Coding::Gzip => unpack(MultiGzDecoder::new(packed), share, limit),
         Coding::Deflate if has_zlib_frame(packed) => {
             let mut decoder = ZlibDecoder::new(packed);
             let unpacked = unpack(&mut decoder, share, limit)?;
             ends_here(decoder.get_ref())?;
-            unpacked
+            Ok(unpacked)
         }
         Coding::Deflate => {
             let mut decoder = DeflateDecoder::new(packed);
             let unpacked = unpack(&mut decoder, share, limit)?;
             ends_here(decoder.get_ref())?;
-            unpacked
+            Ok(unpacked)
         }
-        Coding::Zstd => unpack(ZstdFrames::new(packed)?, share, limit)?,
-    };
-    Ok(Body { bytes, share })
+        Coding::Zstd => unpack(ZstdFrames::new(packed)?, share, limit),
+    }
 }
 
 fn unpack(

@@ -5,7 +5,7 @@
 //! counts and never edits. Nothing below this step runs before the body has
 //! been read, so a client that leaves while it waits is noticed.
 
-mod decode;
+pub mod decode;
 mod media;
 mod read;
 

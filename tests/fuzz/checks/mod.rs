@@ -5,6 +5,7 @@
 //! and the files of `corpus/`, which `cargo test` replays.
 
 mod config;
+mod door;
 mod request;
 mod stream;
 mod template;
@@ -14,7 +15,7 @@ mod token;
 pub(crate) type Check = fn(&[u8]);
 
 /// Every reader with a check, under the name of its fuzz target and corpus.
-pub(crate) const TARGETS: [(&str, Check); 8] = [
+pub(crate) const TARGETS: [(&str, Check); 10] = [
     ("request", request::json),
     ("form", request::form),
     ("links", request::links),
@@ -23,6 +24,8 @@ pub(crate) const TARGETS: [(&str, Check); 8] = [
     ("config", config::text),
     ("template", template::render),
     ("token", token::verify),
+    ("origin", door::origin),
+    ("decode", door::decode),
 ];
 
 /// The first byte as a choice of `number`, and the rest.

@@ -6,6 +6,8 @@
 mod checks;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let named = checks::TARGETS.iter().find(|(name, _)| *name == "prometheus");
+    let named = checks::TARGETS
+        .iter()
+        .find(|(name, _)| *name == "prometheus");
     named.expect("the check is in the list").1(data);
 });

@@ -1,0 +1,11 @@
+//! Fuzzes the reader that `checks` calls `origin`.
+
+#![no_main]
+
+#[path = "../checks/mod.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let named = checks::TARGETS.iter().find(|(name, _)| *name == "origin");
+    named.expect("the check is in the list").1(data);
+});
