@@ -7,7 +7,9 @@
 //! toolchain and `cargo-fuzz`:
 //!
 //! ```sh
-//! cargo +nightly fuzz run --fuzz-dir tests/fuzz request tests/fuzz/corpus/request
+//! mkdir -p tests/fuzz/target/new
+//! cargo +nightly fuzz run --fuzz-dir tests/fuzz -s none request \
+//!     tests/fuzz/target/new tests/fuzz/corpus/request
 //! ```
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
