@@ -176,6 +176,7 @@ impl Admin {
                     "ready": pool.is_ready(),
                     "counting": state::counting(pool),
                     "problem": pool.provenance().complaint(),
+                    "backends": state::standing(pool),
                 })
             })
             .collect();

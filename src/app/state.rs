@@ -186,6 +186,20 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
     }))
 }
 
+/// What each backend of `pool` is, in a word or two: why a model is not ready.
+pub(super) fn standing(pool: &Pool) -> Vec<Value> {
+    let endpoints = pool.endpoints();
+    let standing = endpoints.iter().map(|endpoint| {
+        let view = endpoint.view();
+        json!({
+            "name": &*view.name,
+            "state": view.health.name(),
+            "problem": view.problem.map(Problem::name),
+        })
+    });
+    standing.collect()
+}
+
 fn endpoint_json(endpoint: &Handle) -> Value {
     let view = endpoint.view();
     json!({

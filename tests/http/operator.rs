@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
 use crate::support::client::{Ask, Reply, ask};
 use crate::support::fake::{Fake, FakeSpec};
 use crate::support::refusal::refused;
@@ -70,6 +72,26 @@ async fn a_drained_backend_ends_what_it_has_and_gets_nothing_new_until_it_is_und
     assert_eq!(stand.settle().await["finished"], 8);
     a.check();
     b.check();
+}
+
+#[tokio::test]
+async fn what_keeps_a_model_from_being_ready_is_named_by_backend() {
+    let spec = FakeSpec {
+        model: "another".into(),
+        ..FakeSpec::default()
+    };
+    let wrong = Fake::start(spec).await;
+    let stand = Stand::unready(&Setup::tiny(&[wrong.backend("a")])).await;
+    let told = json!([{"name": "a", "state": "starting", "problem": "wrong_model"}]);
+    loop {
+        let ready = stand.admin("/readyz").await;
+        assert_eq!(ready.status, 503);
+        if ready.json()["models"][0]["backends"] == told {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    stand.settle().await;
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::gather::Facts;
-use super::state::{Event, Failure, Machine, Outcome, Step, Thresholds};
+use super::state::{Event, Failure, Machine, Outcome, Problem, Step, Thresholds};
 use super::view::{EndpointView, RankView};
 use super::{Shared, Target};
 use crate::core::backend::{
@@ -30,6 +30,8 @@ pub(super) struct Book {
     pub(super) presence: Presence,
     /// What the gate was told last.
     pub(super) told: (Health, Trust),
+    /// What the log was told last to be wrong.
+    complained: Option<Problem>,
     scraped_at: Option<Time>,
     scrapes_failed: u64,
     restarts: u64,
@@ -84,6 +86,7 @@ impl Book {
             ranks: vec![first],
             presence: Presence::Stays,
             told: (Health::Starting, Trust::Whole),
+            complained: None,
             scraped_at: None,
             scrapes_failed: 0,
             restarts: 0,
@@ -104,6 +107,11 @@ impl Book {
         }
         let (health, trust) = self.judgement(now);
         if (health, trust) == self.told {
+            // One that never comes up changes no state, and must not be silent.
+            let problem = self.machine.problem(now);
+            if health == Health::Starting && problem != self.complained {
+                self.log_health(&shared.target(), now);
+            }
             return;
         }
         self.told = (health, trust);
@@ -328,18 +336,19 @@ impl Book {
         }
     }
 
-    fn log_health(&self, target: &Target, now: Time) {
+    fn log_health(&mut self, target: &Target, now: Time) {
+        self.complained = self.machine.problem(now);
         let backend = &*target.name;
         let (health, trust) = self.judgement(now);
         let (state, trust) = (health.name(), trust.name());
-        match self.machine.problem(now) {
+        match self.complained {
             Some(problem) => {
                 tracing::warn!(
                     backend,
                     state,
                     trust,
                     problem = problem.name(),
-                    "backend changed state"
+                    "backend is not as it should be"
                 );
             }
             None => tracing::info!(backend, state, "backend changed state"),
