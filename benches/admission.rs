@@ -20,7 +20,9 @@ use tidegate::core::admission::{Admission, Decision, Effect, End, PoolPolicy, Ve
 use tidegate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier, TierSet,
 };
-use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
+use tidegate::core::demand::{
+    Arrival, Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work,
+};
 use tidegate::core::ledger::LeaseId;
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
@@ -180,6 +182,7 @@ fn demand(seed: &mut u64) -> Demand {
     let random = *seed >> 33;
     Demand {
         tenant: TenantId(u32::try_from(random % 16).unwrap()),
+        arrival: Arrival(0),
         served: ServedId(0),
         prompts: vec![Tokens::new(100 + random % 1500)],
         samples: 1,

@@ -19,6 +19,7 @@ use tower::util::BoxCloneSyncService;
 use crate::config::{Config, Server, Upstream};
 use crate::gate::Clock;
 use crate::hub::Hub;
+use crate::layers::arrivals::Arrivals;
 use crate::layers::budget::Budget;
 use crate::layers::door::Door;
 use crate::layers::forward::Forward;
@@ -327,6 +328,7 @@ fn parts<C: Connector>(
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let ingest = IngestLayer {
         budget: tenant.budget.clone(),
+        arrivals: Arrivals::default(),
         threads: threads.clone(),
         started: since_1970.map_or(0, |age| age.as_secs()),
     };

@@ -9,6 +9,12 @@ use super::units::Tokens;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
+/// When a request was complete, as a number that grows from one to the next:
+/// whoever reads requests gives it out. Those of one number are in the order in
+/// which they came to the line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Arrival(pub u64);
+
 /// How much a request may generate per sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputLimit {
@@ -69,6 +75,8 @@ pub enum Length {
 pub struct Demand {
     /// Who asks.
     pub tenant: TenantId,
+    /// Its place among the requests of its tenant, however long counting took.
+    pub arrival: Arrival,
     /// Which served model id must be on the backend.
     pub served: ServedId,
     /// Tokens of each prompt; never empty. A list of prompts is one entry each.

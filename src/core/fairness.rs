@@ -124,7 +124,7 @@ impl Flows {
         self.flows.iter().map(|(&tenant, flow)| (tenant, flow))
     }
 
-    /// Puts a ticket at the end of its tenant's line.
+    /// Puts a ticket in its place in its tenant's line.
     pub(super) fn enqueue(&mut self, tenant: TenantId, ticket: TicketId, tokens: Tokens) {
         let slowest = self.backlogged.first().map(|&(clock, _)| clock);
         let flow = self.flows.entry(tenant).or_default();
@@ -239,21 +239,32 @@ fn cost(prompt: Tokens, output: Tokens) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::demand::Arrival;
 
     const ANN: TenantId = TenantId(0);
     const BOB: TenantId = TenantId(1);
 
+    fn ticket(number: u64) -> TicketId {
+        TicketId {
+            arrival: Arrival(number),
+            number,
+        }
+    }
+
     fn order(flows: &Flows) -> Vec<u64> {
-        flows.in_order(None).map(|turn| turn.ticket.0).collect()
+        flows
+            .in_order(None)
+            .map(|turn| turn.ticket.number)
+            .collect()
     }
 
     #[test]
     fn the_tenant_served_less_comes_first_and_its_own_requests_stay_in_order() {
         let mut flows = Flows::default();
         flows.on_admitted(ANN, Tokens::new(100), Tokens::ZERO);
-        flows.enqueue(ANN, TicketId(1), Tokens::new(1));
-        flows.enqueue(ANN, TicketId(2), Tokens::new(1));
-        flows.enqueue(BOB, TicketId(3), Tokens::new(1));
+        flows.enqueue(ANN, ticket(1), Tokens::new(1));
+        flows.enqueue(ANN, ticket(2), Tokens::new(1));
+        flows.enqueue(BOB, ticket(3), Tokens::new(1));
         // Bob comes from idling: lifted to the slowest backlogged clock, Ann's.
         assert_eq!(order(&flows), [1, 2, 3]);
         flows.on_admitted(ANN, Tokens::new(1), Tokens::ZERO);
@@ -270,8 +281,8 @@ mod tests {
                 ..TenantPolicy::default()
             },
         );
-        flows.enqueue(ANN, TicketId(1), Tokens::new(1));
-        flows.enqueue(BOB, TicketId(2), Tokens::new(1));
+        flows.enqueue(ANN, ticket(1), Tokens::new(1));
+        flows.enqueue(BOB, ticket(2), Tokens::new(1));
         let mut served = [0_u64; 2];
         for _ in 0..400 {
             let next = flows
@@ -288,8 +299,8 @@ mod tests {
     #[test]
     fn the_charge_is_corrected_to_what_was_served() {
         let mut flows = Flows::default();
-        flows.enqueue(ANN, TicketId(1), Tokens::new(1));
-        flows.enqueue(BOB, TicketId(2), Tokens::new(1));
+        flows.enqueue(ANN, ticket(1), Tokens::new(1));
+        flows.enqueue(BOB, ticket(2), Tokens::new(1));
         flows.on_admitted(ANN, Tokens::new(10), Tokens::new(1000));
         flows.on_admitted(BOB, Tokens::new(10), Tokens::new(100));
         assert_eq!(order(&flows), [2, 1]);
@@ -309,10 +320,10 @@ mod tests {
     #[test]
     fn the_order_can_be_taken_up_where_it_was_left() {
         let mut flows = Flows::default();
-        for ticket in 0..5 {
+        for number in 0..5 {
             flows.enqueue(
-                if ticket % 2 == 0 { ANN } else { BOB },
-                TicketId(ticket),
+                if number % 2 == 0 { ANN } else { BOB },
+                ticket(number),
                 Tokens::new(1),
             );
         }
@@ -320,7 +331,7 @@ mod tests {
         assert_eq!(order(&flows), [0, 2, 4, 1, 3]);
         let rest: Vec<u64> = flows
             .in_order(Some(all[2]))
-            .map(|turn| turn.ticket.0)
+            .map(|turn| turn.ticket.number)
             .collect();
         assert_eq!(rest, [4, 1, 3]);
     }

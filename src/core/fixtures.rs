@@ -7,7 +7,7 @@ use super::backend::{
     BackendFacts, BackendId, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
     TierSet,
 };
-use super::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
+use super::demand::{Arrival, Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
 use super::placement::{LongOnStandard, Reservation, TierPolicy};
 use super::prefix::PrefixChain;
 use super::queue::{QueuePolicy, Unserved};
@@ -18,6 +18,7 @@ use super::units::{BlockSize, Blocks, Tokens};
 pub(crate) fn demand(prompt: u64, output: u64) -> Demand {
     Demand {
         tenant: TenantId(0),
+        arrival: Arrival(0),
         served: ServedId(0),
         prompts: vec![Tokens::new(prompt)],
         samples: 1,

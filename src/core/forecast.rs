@@ -154,6 +154,7 @@ mod tests {
     fn shape(prompt: u64) -> Shape {
         Shape::of(&Demand {
             tenant: TenantId(0),
+            arrival: crate::core::demand::Arrival(0),
             served: crate::core::backend::ServedId(0),
             prompts: vec![Tokens::new(prompt)],
             samples: 1,

@@ -308,6 +308,7 @@ mod tests {
     fn entry(own: u64, chain: &[u64]) -> Entry {
         let demand = Demand {
             tenant: TenantId(0),
+            arrival: crate::core::demand::Arrival(0),
             served: ServedId(0),
             prompts: vec![Tokens::new(64)],
             samples: 1,

@@ -7,15 +7,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::backend::Tier;
-use super::demand::{Demand, OutputLimit};
+use super::demand::{Arrival, Demand, OutputLimit};
 use super::footprint::Shape;
 use super::stats::QueueState;
 use super::time::Time;
 use super::units::Tokens;
 
-/// A place in the line. Numbers are given out in order of arrival.
+/// A place in the line, by arrival: counting a long prompt takes longer than a
+/// short one, and must not cost a request its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TicketId(pub(super) u64);
+pub struct TicketId {
+    pub(super) arrival: Arrival,
+    /// How many joined the line before.
+    pub(super) number: u64,
+}
 
 /// Bounds of the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +79,16 @@ pub(super) struct Queue {
 // === impl TicketId ===
 
 impl TicketId {
-    pub(super) const FIRST: Self = Self(0);
+    /// Before all others.
+    pub(super) const FIRST: Self = Self {
+        arrival: Arrival(0),
+        number: 0,
+    };
+    /// Behind all others.
+    const LAST: Self = Self {
+        arrival: Arrival(u64::MAX),
+        number: u64::MAX,
+    };
 }
 
 // === impl Queue ===
@@ -125,7 +139,10 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, waiter: Waiter, policy: &QueuePolicy) -> TicketId {
-        let ticket = TicketId(self.next);
+        let ticket = TicketId {
+            arrival: waiter.demand.arrival,
+            number: self.next,
+        };
         self.next += 1;
         self.tokens += waiter.tokens;
         self.by_home[waiter.home as usize] += 1;
@@ -178,17 +195,18 @@ impl Queue {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let bypass = self
             .bypass_ends
-            .range((now, TicketId(u64::MAX))..)
+            .range((now, TicketId::LAST)..)
             .next()
             .map(|&(at, _)| at);
         deadline.into_iter().chain(bypass).min()
     }
 
     pub(super) fn state(&self, now: Time) -> QueueState {
+        // All bypasses are as long, so the first to end began first.
         let oldest = self
-            .waiters
-            .values()
-            .next()
+            .bypass_ends
+            .first()
+            .and_then(|(_, ticket)| self.get(*ticket))
             .map_or(Duration::ZERO, |waiter| now - waiter.since);
         QueueState {
             requests: self.len(),

@@ -13,6 +13,7 @@ use crate::core::admission::{Admission, PoolPolicy};
 use crate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
 };
+use crate::core::demand::Arrival;
 use crate::core::placement::{LongOnStandard, Reservation, TierPolicy};
 use crate::core::queue::{QueuePolicy, Unserved};
 use crate::core::stats::PoolState;
@@ -153,6 +154,7 @@ impl Fixture {
             },
             trail,
             tenant: self.tenant.clone(),
+            arrival: Arrival::default(),
             snapshot: self.current.load(),
             route,
             path: "/v1/completions",

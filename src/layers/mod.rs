@@ -21,6 +21,7 @@
 
 pub mod admit;
 pub mod answer;
+pub mod arrivals;
 pub mod budget;
 pub mod cors;
 pub mod door;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::request::Parts;
 
 use crate::core::backend::ServedId;
-use crate::core::demand::Demand;
+use crate::core::demand::{Arrival, Demand};
 use crate::core::units::Tokens;
 use crate::gate::Lease;
 use crate::protocol::request::Stream;
@@ -54,6 +54,8 @@ pub struct Letter {
     pub(super) body: Body,
     pub(super) trail: Trail,
     pub(super) tenant: TenantRef,
+    /// Its place among all requests: when its body was complete.
+    pub(super) arrival: Arrival,
     /// What it runs under to its end.
     pub(super) snapshot: Arc<Snapshot>,
     pub(super) route: Route,

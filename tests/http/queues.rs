@@ -7,7 +7,7 @@ use tidegate::core::stats::PoolState;
 use tokio::time::{Instant, sleep};
 
 use crate::support::client::Ask;
-use crate::support::fake::{Fake, FakeSpec};
+use crate::support::fake::{Fake, FakeSpec, Page};
 use crate::support::h2::{Http2, post, reply};
 use crate::support::memory::{Memory, seconds_since};
 use crate::support::refusal::refused;
@@ -106,6 +106,14 @@ async fn each_limit_of_the_queue_refuses_by_its_own_unit_and_name() {
             429,
             "tokens as its queue",
         ),
+        // A tenant's bodies take at most three quarters of the budget.
+        (
+            "server.body_budget_bytes",
+            "4800",
+            "server_busy",
+            503,
+            "bodies",
+        ),
     ];
     for (key, value, reason, status, says) in cases {
         let fake = Fake::start(FakeSpec::default()).await;
@@ -145,4 +153,71 @@ async fn each_limit_of_the_queue_refuses_by_its_own_unit_and_name() {
         }
         stand.settle().await;
     }
+}
+
+#[tokio::test]
+async fn who_came_before_the_only_engine_is_served_once_it_is_up_or_told_at_once() {
+    let mut fake = Fake::start(FakeSpec::default()).await;
+    fake.die().await;
+    let setup = Setup::tiny(&[fake.backend("a")]);
+    let ask = Ask::tokens(4, r#","max_tokens":1"#);
+    let hasty = Stand::unready(&setup).await;
+    let reply = hasty.ask(&ask).await;
+    refused(&reply, 503, "no_backend", "no_backend");
+    assert!(reply.header("retry-after").is_some());
+    hasty.settle().await;
+    drop(hasty);
+    let setup = setup
+        .set("log.access_log", "\"off\"")
+        .set("queue.when_no_backend", "\"wait\"");
+    let stand = Stand::unready(&setup).await;
+    let mut client = stand.send(&ask).await;
+    stand.until_waiting(1).await;
+    // Nothing comes by but the probe.
+    fake.come_back().await;
+    fake.call().await.ok("{}").await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(stand.settle().await["finished"], 1);
+    fake.check();
+}
+
+#[tokio::test]
+async fn a_long_prompt_keeps_its_turn_while_it_is_counted() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let mut client = Http2::connect(stand.addr()).await;
+    let mut ask = |body: Vec<u8>| client.send(post("/v1/completions", body));
+    let short = |at: usize| {
+        let bound = 500 - at;
+        Ask::tokens(500, &format!(r#","max_tokens":{bound}"#))
+    };
+    let mut answers = vec![ask(short(0).body().to_vec())];
+    let mut running = fake.call().await;
+    // The engine counts it, and takes its time.
+    fake.page("/tokenize", Page::Silent);
+    let text = "word ".repeat(100_000);
+    let long = format!(r#"{{"model":"tiny","prompt":"{text}","max_tokens":1000}}"#);
+    answers.push(ask(long.into_bytes()));
+    fake.until(|fake| fake.asked("/tokenize") == 1).await;
+    for at in 1..=20 {
+        answers.push(ask(short(at).body().to_vec()));
+        stand.until_waiting(u64::try_from(at).unwrap()).await;
+    }
+    fake.own_page("/tokenize");
+    stand.until_waiting(21).await;
+    let mut order = Vec::new();
+    for _ in 0..21 {
+        running.ok("{}").await;
+        running = fake.call().await;
+        order.push(running.json()["max_tokens"].as_u64().unwrap());
+    }
+    running.ok("{}").await;
+    let shorts = (1..=20).map(|at| 500 - at);
+    let expected: Vec<u64> = std::iter::once(1000).chain(shorts).collect();
+    assert_eq!(order, expected);
+    for answer in answers {
+        assert_eq!(reply(answer.await.unwrap()).await.status, 200);
+    }
+    assert_eq!(stand.settle().await["finished"], 22);
+    fake.check();
 }

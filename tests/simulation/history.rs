@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tidegate::core::admission::{Admission, End, PoolPolicy, TenantPolicy};
 use tidegate::core::backend::{ServedId, Tier, TierSet};
-use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
+use tidegate::core::demand::{
+    Arrival, Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work,
+};
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
 use tidegate::core::queue::{QueuePolicy, Unserved};
@@ -48,6 +50,8 @@ struct History {
     random: Random,
     world: World,
     policy: PoolPolicy,
+    /// Requests so far.
+    arrived: u64,
 }
 
 impl History {
@@ -77,6 +81,7 @@ impl History {
             random,
             world: World::new(pool),
             policy,
+            arrived: 0,
         }
     }
 
@@ -163,8 +168,11 @@ impl History {
             random.between(1, bound)
         };
         let open = !plain && random.one_in(5);
+        self.arrived += 1;
         let demand = Demand {
             tenant: TenantId(u32::try_from(random.next() % 3).unwrap()),
+            // Counting takes its time: few come to the line in their order.
+            arrival: Arrival(self.arrived ^ 5),
             served: ServedId(0),
             prompts: prompts(random, self.kind),
             samples: if !plain && random.one_in(8) {

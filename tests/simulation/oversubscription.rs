@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tidegate::core::admission::{Admission, PoolPolicy};
 use tidegate::core::backend::{ServedId, Tier, TierSet};
-use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
+use tidegate::core::demand::{
+    Arrival, Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work,
+};
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
 use tidegate::core::queue::{QueuePolicy, Unserved};
@@ -64,6 +66,7 @@ fn policy(reservation: Reservation) -> PoolPolicy {
 fn demand(prompt: u64, output: Tokens) -> Demand {
     Demand {
         tenant: TenantId(0),
+        arrival: Arrival(0),
         served: ServedId(0),
         prompts: vec![Tokens::new(prompt)],
         samples: 1,

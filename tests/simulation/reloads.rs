@@ -10,7 +10,9 @@ use tidegate::core::backend::{
     BackendFacts, BackendId, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier,
     TierSet,
 };
-use tidegate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work};
+use tidegate::core::demand::{
+    Arrival, Demand, Length, OffloadRule, OutputLimit, Progress, TenantId, Work,
+};
 use tidegate::core::ledger::LeaseId;
 use tidegate::core::placement::{ForecastPolicy, LongOnStandard, Reservation, TierPolicy};
 use tidegate::core::prefix::PrefixChain;
@@ -33,6 +35,8 @@ struct Reloads {
     tenants: BTreeSet<TenantId>,
     waiting: BTreeSet<TicketId>,
     flights: BTreeMap<LeaseId, Flight>,
+    /// Requests so far.
+    arrived: u64,
     outcome: (u64, u64),
 }
 
@@ -62,6 +66,7 @@ pub(crate) fn run(seed: u64) -> (u64, u64) {
         tenants: BTreeSet::new(),
         waiting: BTreeSet::new(),
         flights: BTreeMap::new(),
+        arrived: 0,
         outcome: (0, 0),
     };
     for event in 0..EVENTS {
@@ -157,8 +162,10 @@ impl Reloads {
         let random = &mut self.random;
         let prompt = random.between(1, 700);
         let bound = Tokens::new(random.between(1, 300));
+        self.arrived += 1;
         Demand {
             tenant: TenantId(u32::try_from(random.next() % 4).unwrap()),
+            arrival: Arrival(self.arrived ^ 5),
             served: ServedId(u32::try_from(random.next() % 2).unwrap()),
             prompts: vec![Tokens::new(prompt)],
             samples: u32::try_from(random.between(1, 2)).unwrap(),

@@ -26,6 +26,7 @@ use crate::tenants::TenantRef;
 
 use super::BoxFuture;
 use super::answer::AnswerBody;
+use super::arrivals::Arrivals;
 use super::budget::Budget;
 use super::error::{IngestError, Refusal};
 use super::models;
@@ -49,6 +50,8 @@ const INLINE_BYTES: usize = 64 * 1024;
 pub struct IngestLayer {
     /// The budget for request bodies.
     pub budget: Budget,
+    /// What numbers requests whose bodies are complete.
+    pub arrivals: Arrivals,
     /// Where long bodies are read.
     pub threads: Threads,
     /// When the process began, in seconds since 1970: the age of a listed model.
@@ -91,6 +94,7 @@ impl IngestLayer {
         let limits = BodyLimits::of(&snapshot.config.server).within(&tenant.tenant.limits);
         let share = self.budget.share(tenant.id);
         let body = read::read(&head.headers, body, share, &limits).await?;
+        let arrival = self.arrivals.next();
         let errand = Errand::of(&tenant, body.bytes.len());
         let body = self.unpack((body, coding), limits, errand).await?;
         let request = self
@@ -113,6 +117,7 @@ impl IngestLayer {
             body,
             trail,
             tenant,
+            arrival,
             snapshot,
             route,
             path,

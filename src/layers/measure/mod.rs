@@ -354,6 +354,7 @@ fn demand(
     let forbidden = header_is(&letter.head.headers, &ALLOW_OFFLOAD, "0");
     Demand {
         tenant: letter.tenant.id,
+        arrival: letter.arrival,
         served: letter.served,
         prompts: counted.prompts,
         samples: request.samples.max(1),

@@ -11,7 +11,7 @@ mod trust;
 
 use super::*;
 use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet};
-use crate::core::demand::{Length, OffloadRule};
+use crate::core::demand::{Arrival, Length, OffloadRule};
 use crate::core::fixtures::{at, capacity, demand, policy, pool};
 use crate::core::placement::{ForecastPolicy, LongOnStandard};
 use crate::core::units::Blocks;

@@ -21,6 +21,27 @@ fn what_fits_passes_a_head_that_does_not_until_the_head_has_waited_its_bound() {
 }
 
 #[test]
+fn a_request_has_the_turn_of_its_arrival_however_late_it_joins_the_line() {
+    let mut pool = strict(&[(STANDARD, 10)]);
+    let mut running = admit(&mut pool, 0.0, demand(160, 1));
+    let arrived = |number| Demand {
+        arrival: Arrival(number),
+        ..demand(160, 1)
+    };
+    // The first was counted last; of two that came as one, the line decides.
+    let joined = [3, 7, 7, 5, 1].map(|number| wait(&mut pool, 1.0, arrived(number)));
+    assert_eq!(pool.state(at(3.0)).queue.oldest, Duration::from_secs(2));
+    let mut order = Vec::new();
+    for second in [2.0, 3.0, 4.0, 5.0, 6.0] {
+        let granted = release(&mut pool, second, running);
+        order.push(granted[0].0);
+        running = granted[0].1;
+    }
+    let [third, fifth, sixth, fourth, first] = joined;
+    assert_eq!(order, [first, third, fourth, fifth, sixth]);
+}
+
+#[test]
 fn a_flood_by_one_tenant_delays_another_by_one_request() {
     let mut pool = strict(&[(STANDARD, 10)]);
     let mut running = admit(&mut pool, 0.0, demand(160, 1));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::core::backend::Trust;
+use crate::core::demand::Work;
 use crate::core::queue::Unserved;
 
 fn trust(pool: &mut Admission, now: f64, id: BackendId, trust: Trust) -> Vec<Effect> {
@@ -85,6 +86,38 @@ fn a_trial_is_one_request_and_the_next_comes_when_it_has_ended() {
     release(&mut pool, 3.0, trial);
     assert_eq!(admit(&mut pool, 3.0, demand(160, 1)).backend, ids[0]);
     assert_eq!(admit(&mut pool, 3.0, demand(160, 1)).backend, ids[1]);
+}
+
+#[test]
+fn a_trial_that_proves_nothing_is_followed_by_another() {
+    let (mut pool, ids) = two();
+    trust(&mut pool, 0.0, ids[0], Trust::Trial);
+    let nothing = End::Finished {
+        generated: Tokens::ZERO,
+        prompt: Tokens::ZERO,
+    };
+    // Turned away by the engine, its client left, broken off.
+    for end in [nothing, End::Cancelled, End::Failed] {
+        let trial = admit(&mut pool, 1.0, demand(160, 1));
+        assert_eq!(trial.backend, ids[0]);
+        let other = admit(&mut pool, 1.0, demand(1600, 1));
+        assert_eq!(other.backend, ids[1]);
+        // Whoever waits gets the next trial as soon as this one is over.
+        let waiter = wait(&mut pool, 1.0, demand(160, 1));
+        let mut out = Vec::new();
+        pool.release(at(2.0), trial.lease, end, &mut out);
+        let granted = grants(out);
+        assert_eq!((granted[0].0, granted[0].1.backend), (waiter, ids[0]));
+        release(&mut pool, 3.0, granted[0].1);
+        release(&mut pool, 3.0, other);
+    }
+    // What needs no engine takes no trial from anybody.
+    let aside = Demand {
+        work: Work::Aside,
+        ..demand(160, 1)
+    };
+    assert_eq!(admit(&mut pool, 4.0, aside).backend, ids[0]);
+    assert_eq!(admit(&mut pool, 4.0, demand(160, 1)).backend, ids[0]);
 }
 
 #[test]
