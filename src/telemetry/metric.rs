@@ -15,6 +15,7 @@ pub enum Metric {
     CountMismatches,
     CountDifference,
     CountOverruns,
+    EventsSkipped,
     CountDemoted,
     TokenizerLoads,
     QueueWait,
@@ -95,7 +96,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -105,6 +106,7 @@ impl Metric {
         Self::CountMismatches,
         Self::CountDifference,
         Self::CountOverruns,
+        Self::EventsSkipped,
         Self::CountDemoted,
         Self::TokenizerLoads,
         Self::QueueWait,
@@ -200,6 +202,11 @@ impl Metric {
             Self::CountOverruns => counter(
                 "tidegate_count_overruns_total",
                 "Counts that were cut at counting.time_limit and charged by a bound.",
+                POOL,
+            ),
+            Self::EventsSkipped => counter(
+                "tidegate_events_skipped_total",
+                "Events of streams that were too large to be looked into; they were relayed all the same.",
                 POOL,
             ),
             Self::TokenizerLoads => counter(

@@ -242,6 +242,12 @@ impl Metrics {
         self.counter(Metric::CountOverruns, &[model]).increment(1);
     }
 
+    /// Counts events of a stream that were not looked into.
+    pub fn events_skipped(&self, model: &str, events: u32) {
+        self.counter(Metric::EventsSkipped, &[model])
+            .increment(events.into());
+    }
+
     /// Counts a reload of the configuration.
     pub fn config_reloaded(&self, reload: Reload) {
         self.counter(Metric::ConfigReloads, &[reload.label()])

@@ -129,11 +129,7 @@ async fn each_limit_of_the_queue_refuses_by_its_own_unit_and_name() {
             stand.until_waiting(waiting).await;
         }
         let reply = stand.ask(&filling).await;
-        let code = if status == 429 {
-            "overloaded"
-        } else {
-            "server_busy"
-        };
+        let code = ["overloaded", "server_busy"][usize::from(status == 503)];
         let error = refused(&reply, status, code, reason);
         let message = error["message"].as_str().unwrap();
         assert!(message.contains(says), "{message}");

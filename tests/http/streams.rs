@@ -74,14 +74,17 @@ async fn fields_nobody_knows_and_numbers_as_written_pass() {
 #[tokio::test]
 async fn an_event_of_any_size_passes_and_the_usage_after_it_is_read() {
     let both = gateway().await;
-    let sizes = [65_535, 65_536, 1 << 20, 8 << 20];
-    for size in sizes {
+    let sizes = [(65_535, 16), (65_536, 16), (8 << 20, 16), (10 << 20, 1)];
+    for (size, piece) in sizes {
         let text = "y".repeat(size);
         let big = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\n");
         let all = [&big, USAGE, DONE].concat();
-        passes(&both, all.as_bytes(), 16 * 1024).await;
+        passes(&both, all.as_bytes(), piece * 1024).await;
     }
     assert_eq!(served(&both.0).await, 4 * 57);
+    let skipped = "tidegate_events_skipped_total{model=\"tiny\"}";
+    let skipped = both.0.metric(skipped).await;
+    assert!((skipped - 2.0).abs() < f64::EPSILON, "{skipped}");
     both.1.check();
 }
 

@@ -147,7 +147,10 @@ impl History {
             1
         };
         for _ in 0..burst {
-            let job = self.job();
+            let mut job = self.job();
+            // Counting takes its time: few come to the line in their order.
+            self.arrived += 1;
+            job.demand.arrival = Arrival(self.arrived ^ 5);
             self.world.submit(job);
         }
     }
@@ -168,11 +171,9 @@ impl History {
             random.between(1, bound)
         };
         let open = !plain && random.one_in(5);
-        self.arrived += 1;
         let demand = Demand {
             tenant: TenantId(u32::try_from(random.next() % 3).unwrap()),
-            // Counting takes its time: few come to the line in their order.
-            arrival: Arrival(self.arrived ^ 5),
+            arrival: Arrival(0),
             served: ServedId(0),
             prompts: prompts(random, self.kind),
             samples: if !plain && random.one_in(8) {

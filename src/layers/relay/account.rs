@@ -166,6 +166,10 @@ impl Account {
         if let Some(usage) = &ended.usage {
             self.learn(usage);
         }
+        if ended.skipped > 0 {
+            let metrics = self.trail.metrics();
+            metrics.events_skipped(self.pool.name(), ended.skipped);
+        }
         let prompt = ended.usage.map(|usage| Tokens::new(usage.prompt_tokens));
         let prompt = prompt.unwrap_or(self.prompt);
         self.trail.settle(prompt.saturating_add(output.tokens));

@@ -64,6 +64,8 @@ pub(super) struct Ended {
     pub(super) generated: Tokens,
     /// Bytes of text in them.
     pub(super) text: u64,
+    /// Events too large to be looked into.
+    pub(super) skipped: u32,
     /// Whether the answer is all there.
     pub(super) state: Wholeness,
 }
@@ -127,6 +129,7 @@ impl Reader {
                 usage: None,
                 generated: Tokens::ZERO,
                 text: 0,
+                skipped: 0,
                 state: Wholeness::Whole,
             },
         }
@@ -176,6 +179,7 @@ impl Events {
             usage: self.seen.usage,
             generated: self.generated(),
             text: self.seen.output_bytes,
+            skipped: self.seen.skipped,
             state,
         }
     }
@@ -210,6 +214,7 @@ impl Window {
             usage: answer.usage,
             generated: Tokens::ZERO,
             text: 0,
+            skipped: 0,
             state: Wholeness::of(answer.finish),
         }
     }

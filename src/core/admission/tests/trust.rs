@@ -114,7 +114,7 @@ fn a_trial_that_proves_nothing_is_followed_by_another() {
     // What needs no engine takes no trial from anybody.
     let aside = Demand {
         work: Work::Aside,
-        ..demand(160, 1)
+        ..demand(160, 0)
     };
     assert_eq!(admit(&mut pool, 4.0, aside).backend, ids[0]);
     assert_eq!(admit(&mut pool, 4.0, demand(160, 1)).backend, ids[0]);
