@@ -350,3 +350,74 @@ async fn refusing_at_the_door_takes_no_body() {
     assert_eq!(waiting.reply().await.status, 200);
     memory.settle().await;
 }
+
+/// So that another's have room: see `layers::budget`.
+#[tokio::test]
+async fn a_body_beyond_its_tenants_part_of_the_budget_is_refused_and_does_not_wait() {
+    let small = |setup: Setup| {
+        setup
+            .set("server.max_body_bytes", "1200")
+            .set("server.body_budget_bytes", "3500")
+    };
+    let (stand, fake) = gateway(small).await;
+    let ask = Ask::tokens(500, FILLING);
+    let mut first = stand.send(&ask).await;
+    let running = fake.call().await;
+    let mut second = stand.send(&ask).await;
+    stand.until_waiting(1).await;
+    // There is room for three, but three times the rest is less than that.
+    let reply = stand.ask(&ask).await;
+    refused(&reply, 503, "server_busy", "server_busy");
+    running.ok("{}").await;
+    fake.call().await.ok("{}").await;
+    assert_eq!(first.reply().await.status, 200);
+    assert_eq!(second.reply().await.status, 200);
+    assert_eq!(stand.settle().await["finished"], 2);
+    fake.check();
+}
+
+#[tokio::test]
+async fn a_chat_beyond_the_context_is_refused_in_the_words_that_clients_know() {
+    let fake = Fake::start(FakeSpec {
+        blocks: 4096,
+        max_model_len: 32_768,
+        counts: Some(40_000),
+        ..FakeSpec::default()
+    })
+    .await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let text = "word ".repeat(40_000);
+    let chat = format!(r#"{{"model":"tiny","messages":[{{"role":"user","content":"{text}"}}]}}"#);
+    let reply = stand.ask(&Ask::post("/v1/chat/completions", chat)).await;
+    let error = refused(&reply, 400, "context_length_exceeded", "context_too_long");
+    let message = error["message"].as_str().unwrap();
+    let begins = "This model's maximum context length is 32768 tokens";
+    assert!(message.starts_with(begins), "{message}");
+    assert!(message.contains("40000"), "{message}");
+    assert_eq!(error["param"], "messages");
+    assert_eq!(stand.settle().await["refused"], 1);
+    fake.check();
+}
+
+/// A system prompt of its own, descriptions of tools: an estimate of the body
+/// knows nothing of them.
+#[tokio::test]
+async fn what_a_template_adds_to_a_short_message_is_counted() {
+    let fake = Fake::start(FakeSpec {
+        blocks: 1024,
+        max_model_len: 16_384,
+        counts: Some(12_000),
+        ..FakeSpec::default()
+    })
+    .await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let mut client = stand.send(&Ask::chat(r#","max_tokens":9"#)).await;
+    fake.call().await.ok("{}").await;
+    let reply = client.reply().await;
+    assert_eq!(
+        reply.header("x-tidegate-prompt-tokens"),
+        Some("12000;exact")
+    );
+    stand.settle().await;
+    fake.check();
+}

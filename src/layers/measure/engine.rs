@@ -23,8 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_TEXTS: usize = 16;
 /// Bytes of an answer per byte asked: each token is listed.
 const ANSWER_SHARE: usize = 8;
-/// Bytes of an answer besides its tokens.
-const ANSWER_FRAME: usize = 4096;
+/// Bytes of an answer besides the tokens of the body: what a template puts around
+/// a short message may be thousands more. An answer beyond is no count at all, and
+/// an estimate knows nothing of them.
+const ANSWER_FRAME: usize = 64 * 1024;
 
 /// A question to one engine.
 pub(super) struct Ask<'a, C> {
