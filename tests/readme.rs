@@ -205,3 +205,56 @@ fn every_reported_failure_names_tests_that_exist() {
     let missing: Vec<_> = missing.collect();
     assert!(missing.is_empty(), "no such test: {missing:?}");
 }
+
+/// The reported failures that are looked at, by family, in order.
+const REPORTED: [(&str, &str); 16] = [
+    ("TOK", "01 02 03 04 05 06 08 10 12 13 15 16 17 18 21 23 25"),
+    ("KV", "03 04 06 08 09 10 11 12 15 16 18 19 20 21 22 24"),
+    ("QUE", "02 04 05 06 08 09 10 11"),
+    ("OVR", "02 04 06 07 08 09 11"),
+    ("SSE", "01 04 06 08 09 10 11 12 13 15 17 18 19 20"),
+    ("CAN", "01 02 03 04 05 06 09"),
+    ("TMO", "01 02 03 06 07 08 11"),
+    ("HLT", "01 02 04 05 06 08 09 10 14 15"),
+    ("HDR", "01 02 03 05 06 07 09 10 11 13 14"),
+    ("BOD", "03 04 05 06 08 11 15 16"),
+    ("MET", "01 04 05 08 09 10"),
+    ("CFG", "01 03 04 05 08 09"),
+    ("DSC", "01 02 03 05 06 07 11 12"),
+    ("TEN", "01 04 05 06 07 08 09 10"),
+    ("MEM", "01 02 03 04 05 06"),
+    ("SEC", "02 03 04 06 09 10 11 12"),
+];
+
+#[test]
+fn every_reported_failure_has_its_row_and_a_status() {
+    let cases = file("tests/cases.md");
+    let rows = cases
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| case "));
+    let rows: Vec<Vec<&str>> = rows
+        .map(|line| line.split(" | ").map(|cell| cell.trim_matches([' ', '|'])))
+        .map(Iterator::collect)
+        .collect();
+    let expected = REPORTED.iter().flat_map(|(family, numbers)| {
+        let numbers = numbers.split(' ');
+        numbers.map(move |number| format!("{family}-{number}"))
+    });
+    let expected: Vec<String> = expected.collect();
+    assert_eq!(expected.len(), 147);
+    let named: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(named, expected);
+    for row in rows {
+        assert_eq!(row.len(), 5, "{row:?}");
+        let status = row[4];
+        let explained = ["covered; ", "disputed: ", "not runnable: "];
+        let known = status == "covered" || explained.iter().any(|word| status.starts_with(word));
+        assert!(known, "{}: {status}", row[0]);
+        let names_tests = row[3].contains("::");
+        assert!(
+            names_tests || status.starts_with("not runnable: "),
+            "{}",
+            row[0]
+        );
+    }
+}
