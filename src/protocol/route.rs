@@ -303,13 +303,25 @@ mod tests {
             "/V1/models",
             "/v1/models?x=1",
             "",
-            "*",
         ] {
             assert_eq!(
                 route(&Method::GET, path),
                 Err(RouteError::NotFound),
                 "{path}"
             );
+        }
+    }
+
+    #[test]
+    fn what_asks_something_of_the_gateway_itself_is_told_what_it_may_ask() {
+        let allowed = Err(RouteError::MethodNotAllowed { allow: "GET, POST" });
+        for (method, path) in [
+            (Method::GET, "*"),
+            (Method::OPTIONS, "*"),
+            (Method::TRACE, "/v1/models"),
+            (Method::CONNECT, "engine:8000"),
+        ] {
+            assert_eq!(route(&method, path), allowed, "{method} {path}");
         }
     }
 }
