@@ -93,6 +93,8 @@ struct Entry {
     known: bool,
     /// It was told to speak or leave, and has not spoken since.
     doubted: bool,
+    /// Half a request has ended a doubt in this silence; it does so once.
+    excused: bool,
     doubts: Arc<Notify>,
     /// Its turn among the silent ones, and since when; `None` while it asks.
     silent: Option<(u64, Instant)>,
@@ -139,6 +141,7 @@ impl Places {
             asking: 0,
             known: false,
             doubted: false,
+            excused: false,
             doubts: Arc::clone(&doubts),
             silent: None,
             _leave: leave,
@@ -239,6 +242,7 @@ impl Drop for Place {
 impl Reports {
     /// A request whose head is there.
     pub(super) fn asked(&self) -> Asked {
+        self.places.book().begins_to_ask(self.id);
         Asked {
             connection: self.clone(),
             read: false,
@@ -350,10 +354,26 @@ impl Book {
         self.taken.remove(&id).is_some()
     }
 
+    /// A head came: if that is the answer to a doubt, the rest of the request
+    /// may not have been read yet either.
+    fn begins_to_ask(&mut self, id: u64) {
+        let Some(entry) = self.taken.get_mut(&id) else {
+            return;
+        };
+        if entry.doubted && !entry.excused {
+            self.speak(id);
+            self.fall_silent(id);
+            if let Some(entry) = self.taken.get_mut(&id) {
+                entry.excused = true;
+            }
+        }
+    }
+
     fn asks(&mut self, id: u64) {
         self.speak(id);
         if let Some(entry) = self.taken.get_mut(&id) {
             entry.asking += 1;
+            entry.excused = false;
         }
     }
 

@@ -98,6 +98,22 @@ async fn one_that_spoke_while_nobody_listened_is_not_crowded_out() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn half_a_request_ends_a_doubt_once() {
+    let places = places(1000, 1);
+    let half = places.enter(from(1)).unwrap();
+    let reports = half.reports();
+    let mut half = task::spawn(until_out(half));
+    for pending in [true, false] {
+        tokio::time::advance(GRACE).await;
+        let _next = places.enter(from(1)).unwrap();
+        assert_pending!(half.poll());
+        drop(reports.asked());
+        tokio::time::advance(GRACE).await;
+        assert_eq!(half.poll().is_pending(), pending);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_had_a_good_answer_is_no_stranger() {
     let places = places(1000, 1);
     let mut known = places.enter(from(1)).unwrap();
