@@ -228,6 +228,11 @@ impl Endpoint {
         &self.authority
     }
 
+    /// Whether both are sent the same key, or none.
+    pub fn has_key_of(&self, other: &Self) -> bool {
+        self.authorization == other.authorization
+    }
+
     fn uri(&self, target: Option<&PathAndQuery>) -> Uri {
         let target = target
             .cloned()

@@ -241,9 +241,11 @@ impl<C: Connector> Probe<C> {
                 }
                 Ok(facts) => Some(facts),
                 // Told once that it works, an endpoint is not given up for a
-                // list that did not come.
-                Err(_) if !wanted => None,
-                Err(failure) => return self.shared.on_failure(failure),
+                // list that did not come; but no request passes with a wrong key.
+                Err(failure) if wanted || failure == Failure::Unauthorized => {
+                    return self.shared.on_failure(failure);
+                }
+                Err(_) => None,
             },
             None => None,
         };
@@ -268,7 +270,11 @@ impl Handle {
         self.0.on_event(Event::Passive(outcome));
         if matches!(
             outcome,
-            Outcome::Refused | Outcome::Unreachable | Outcome::Failed | Outcome::UnknownModel(_)
+            Outcome::Refused
+                | Outcome::Unreachable
+                | Outcome::Unauthorized
+                | Outcome::Failed
+                | Outcome::UnknownModel(_)
         ) {
             self.0.look.notify_one();
         }

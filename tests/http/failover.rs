@@ -384,3 +384,32 @@ async fn an_engine_that_denies_the_model_is_passed_by_before_a_byte_is_relayed()
     refused(&client.reply().await, 503, "no_backend", "no_backend");
     memory.settle().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_refuses_our_key_is_passed_by_and_the_client_never_told_its_own_is_wrong() {
+    let mut memory = two(|s| s).await;
+    let wrong = br#"{"error":"Unauthorized"}"#;
+    let mut client = memory.send(&Ask::tokens(4, STREAM)).await;
+    let call = memory.call().await;
+    call.answer(401, "application/json", wrong).await;
+    memory.fake(1).call().await.ok("{}").await;
+    let reply = client.reply().await;
+    assert_eq!((reply.status, reply.text()), (200, "{}"));
+    // Where no other is left it is the gateway's failure.
+    memory.fake(0).refuse();
+    memory
+        .in_time(|pool| pool.backends[0].health == Health::Down)
+        .await;
+    let mut client = memory.send(&Ask::tokens(4, "")).await;
+    for _ in 0..3 {
+        let call = memory.fake(1).call().await;
+        call.answer(401, "application/json", wrong).await;
+    }
+    refused(
+        &client.reply().await,
+        502,
+        "upstream_failed",
+        "upstream_failed",
+    );
+    memory.settle().await;
+}

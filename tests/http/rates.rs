@@ -52,6 +52,32 @@ fn told(reply: &Reply, names: [&str; 3]) -> [String; 3] {
 }
 
 #[tokio::test]
+async fn an_engine_that_denies_the_model_or_our_key_costs_the_tenant_nothing() {
+    let (stand, fake) = gateway("tokens_per_minute = 1\ntoken_burst = 1000").await;
+    let denial = br#"{"error":{"message":"The model `tiny` does not exist.","type":"NotFoundError","param":"model","code":404}}"#;
+    let ask = Ask::tokens(100, r#","max_tokens":100"#).key(ONE);
+    let mut client = stand.send(&ask).await;
+    for _ in 0..3 {
+        let call = fake.call().await;
+        call.answer(401, "application/json", br#"{"error":"Unauthorized"}"#)
+            .await;
+    }
+    refused(
+        &client.reply().await,
+        502,
+        "upstream_failed",
+        "upstream_failed",
+    );
+    assert_eq!(tokens(&stand).await, (1000, 0));
+    let mut client = stand.send(&ask).await;
+    let call = fake.call().await;
+    call.answer(404, "application/json", denial).await;
+    refused(&client.reply().await, 503, "no_backend", "no_backend");
+    assert_eq!(tokens(&stand).await, (1000, 0));
+    stand.settle().await;
+}
+
+#[tokio::test]
 async fn fifty_at_once_pass_no_more_tokens_than_the_limit_holds() {
     let (stand, fake) = gateway("tokens_per_minute = 1000").await;
     let ask = Ask::tokens(100, r#","max_tokens":100"#).key(ONE);

@@ -85,6 +85,10 @@ impl<C: Connector> Forward<C> {
             }
         };
         let (mut head, body) = answer.into_parts();
+        if head.status == StatusCode::UNAUTHORIZED {
+            // It is our key that it does not like: the client's was not sent.
+            return Err(passed_by((lease, measured), &seat, Outcome::Unauthorized));
+        }
         let asked = Asked {
             route: measured.letter.route,
             stream: measured.outline.stream,
@@ -93,7 +97,8 @@ impl<C: Connector> Forward<C> {
             Verdict::Relayed(Kind::Refusal) if head.status == StatusCode::NOT_FOUND => {
                 let text = failure_text(body).await;
                 if text.as_deref().is_some_and(denies_model) {
-                    return Err(denied((lease, measured), &seat));
+                    let unknown = Outcome::UnknownModel(measured.letter.served);
+                    return Err(passed_by((lease, measured), &seat, unknown));
                 }
                 return answered_badly(head, text, (lease, measured), &seat);
             }
@@ -177,13 +182,14 @@ fn undelivered(sent: Sent, measured: Measured, seat: &Seat) -> Undelivered {
     Undelivered::Lost(error)
 }
 
-/// Books a try at an engine that serves another model than it did: nothing was
-/// generated, so the request may go elsewhere.
-fn denied((lease, measured): (Lease, Measured), seat: &Seat) -> Undelivered {
+/// Books a try at an engine that serves another model than it did, or wants
+/// another key: nothing was generated, so the request may go elsewhere.
+fn passed_by((lease, measured): (Lease, Measured), seat: &Seat, outcome: Outcome) -> Undelivered {
     lease.fail();
-    let letter = &measured.letter;
-    letter.trail.backend_failed(UpstreamFailure::Status);
-    seat.report(Outcome::UnknownModel(letter.served));
+    let trail = &measured.letter.trail;
+    trail.tell_charge(Charge::unspent);
+    trail.backend_failed(UpstreamFailure::Status);
+    seat.report(outcome);
     Undelivered::Untouched(Box::new(measured))
 }
 

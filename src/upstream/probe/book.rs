@@ -38,7 +38,7 @@ pub(super) struct Book {
     /// When the models were read last.
     listed_at: Option<Time>,
     /// Whether the models must be read anew: a listing lacked all that are
-    /// served, or the engine denied one.
+    /// served, or the engine denied one, or the key.
     in_doubt: bool,
     /// Models the engine said it does not serve and has not listed since.
     denied: Vec<ServedId>,
@@ -103,6 +103,7 @@ impl Book {
             Event::Failed(Failure::WrongModel) => {}
             Event::Failed(_) => self.scrapes_failed += 1,
             Event::Passive(Outcome::UnknownModel(id)) => self.deny(shared, id),
+            Event::Passive(Outcome::Unauthorized) => self.in_doubt = true,
             _ => {}
         }
         let (health, trust) = self.judgement(now);
@@ -154,7 +155,7 @@ impl Book {
         self.in_doubt
     }
 
-    /// A listing lacked every model of the pool.
+    /// A listing lacked every model of the pool, or another key is sent.
     pub(super) fn doubt(&mut self) {
         self.in_doubt = true;
     }

@@ -30,6 +30,10 @@ impl Handle {
         let shared = &self.0;
         let mut book = shared.lock();
         book.machine.set_thresholds(thresholds(&rules));
+        let before = shared.target();
+        if !target.endpoint.has_key_of(&before.endpoint) {
+            book.doubt();
+        }
         let target = Arc::new(target);
         shared.plan.store(Arc::new(Plan {
             target: Arc::clone(&target),

@@ -52,6 +52,8 @@ pub enum Outcome {
     Unreachable,
     /// The engine says that it does not serve this model.
     UnknownModel(ServedId),
+    /// The engine does not accept the key it was sent with, which is ours.
+    Unauthorized,
     /// It was taken and failed: reset, timed out, or an error of the engine.
     Failed,
 }
@@ -373,8 +375,9 @@ impl Machine {
                 };
             }
             Outcome::Shed => self.requests.shed_until = now + SHED_FOR,
-            // The probe that follows at once says whether the engine is gone.
-            Outcome::Unreachable => self.requests.unreachable = true,
+            // The probe that follows at once says whether the engine is gone, or
+            // wants another key.
+            Outcome::Unreachable | Outcome::Unauthorized => self.requests.unreachable = true,
             Outcome::Refused if self.phase == Phase::Serving => {
                 self.phase = Phase::Down(Problem::Unreachable);
             }

@@ -10,7 +10,7 @@ use http::Uri;
 use super::*;
 use crate::config::{KvLayout, KvOverrides, Secret};
 use crate::core::admission::Admission;
-use crate::core::backend::CapacitySource;
+use crate::core::backend::{CapacitySource, Trust};
 use crate::core::fixtures::policy;
 use crate::core::placement::Reservation;
 use crate::core::stats::BackendState;

@@ -132,6 +132,63 @@ async fn a_model_the_engine_denied_goes_elsewhere_until_it_lists_it_again() {
     assert_eq!((refused(0), refused(1)), (None, None));
 }
 
+const UNAUTHORIZED: (&str, &str) = ("401 Unauthorized", r#"{"error":"Unauthorized"}"#);
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_a_request_found_wrong_takes_the_endpoint_down_within_200_ms() {
+    let bench = Bench::new(target());
+    pass(1_050).await;
+    // Health and metrics want no key: nothing but the listing shows it.
+    bench.set(|script| script.models = UNAUTHORIZED);
+    pass(5_000).await;
+    assert_eq!(bench.first().health, Health::Up);
+    bench.handle.report(Outcome::Unauthorized);
+    assert_eq!(bench.view().trust, Trust::Withheld);
+    pass(200).await;
+    assert_eq!(bench.first().health, Health::Down);
+    assert_eq!(problem(&bench), Some("unauthorized"));
+    assert_eq!(*bench.handle.running().borrow(), Health::Degraded);
+    bench.set(|script| script.models = ("200 OK", MODELS));
+    pass(1_100).await;
+    assert_eq!(
+        (bench.first().health, bench.view().trust),
+        (Health::Up, Trust::Whole)
+    );
+    assert_eq!(bench.view().restarts, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_was_right_is_found_wrong_by_the_next_listing() {
+    let bench = Bench::new(target());
+    pass(1_050).await;
+    bench.set(|script| script.models = UNAUTHORIZED);
+    pass(32_000).await;
+    assert_eq!(bench.first().health, Health::Down);
+    assert_eq!(problem(&bench), Some("unauthorized"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_key_is_tried_at_once() {
+    let bench = Bench::new(target());
+    pass(1_050).await;
+    bench.set(|script| script.models = UNAUTHORIZED);
+    let url = Uri::from_static("http://engine:8000");
+    let target = Target {
+        endpoint: Endpoint::new(&url, Some(&Secret::new("other"))).unwrap(),
+        ..target()
+    };
+    bench.handle.retarget(target.clone(), rules());
+    pass(200).await;
+    assert_eq!(problem(&bench), Some("unauthorized"));
+    // The same key again asks for no listing.
+    bench.set(|script| script.models = ("200 OK", MODELS));
+    pass(2_000).await;
+    let before = bench.asked("/v1/models").len();
+    bench.handle.retarget(target, rules());
+    pass(2_000).await;
+    assert_eq!(bench.asked("/v1/models").len(), before);
+}
+
 #[tokio::test(start_paused = true)]
 async fn twenty_endpoints_are_scraped_on_time_while_one_hangs() {
     let benches: Vec<Bench> = (0..20).map(|_| Bench::new(target())).collect();
