@@ -207,7 +207,7 @@ impl Scheduler {
                 return;
             }
             let hits = self.hits(id);
-            if !self.fits(id, &hits) {
+            if !self.fits(id, &hits, plan.budget) {
                 return; // head of line: nobody passes it
             }
             self.admit(id, &hits);
@@ -245,10 +245,15 @@ impl Scheduler {
             .collect()
     }
 
-    /// Whether the whole sequence as it stands, less its hits, fits in the free blocks.
-    fn fits(&self, id: SequenceId, hits: &[BlockIndex]) -> bool {
-        let all = self.sequences[id].tokens().blocks_up(self.spec.block_size);
-        let new = all.saturating_sub(count(hits.len()));
+    /// Whether the whole sequence as it stands, less its hits, fits in the free blocks, and
+    /// its first chunk of at most `budget`: with a token that was on its way when the
+    /// sequence was preempted, and with what is looked ahead, that may take a block more.
+    fn fits(&self, id: SequenceId, hits: &[BlockIndex], budget: Tokens) -> bool {
+        let (sequence, size) = (&self.sequences[id], self.spec.block_size);
+        let (whole, found) = (sequence.tokens(), count(hits.len()));
+        let end = (found.tokens(size) + budget).min(whole + sequence.pending);
+        let first = (end + self.spec.lookahead).min(self.spec.max_model_len);
+        let new = first.max(whole).blocks_up(size).saturating_sub(found);
         let revived = hits
             .iter()
             .filter(|&&block| self.pool.is_free(block))

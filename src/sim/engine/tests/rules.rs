@@ -325,6 +325,28 @@ fn a_copy_goes_its_own_way() {
     assert_ne!(engine.stats(), copy.stats());
 }
 
+/// A token was on its way when its sequence was preempted, and the block it goes into was
+/// not free when the sequence came back.
+#[test]
+fn who_is_preempted_with_a_token_on_its_way_comes_back_when_that_fits_too() {
+    for (first, second) in (1..16).flat_map(|one| (1..16).map(move |other| (one, other))) {
+        for (blocks, lookahead) in [(8, 0), (9, 0), (8, 1), (9, 3)] {
+            let mut engine = Engine::new(EngineSpec {
+                scheduling: Scheduling::Async,
+                blocks: Blocks::new(blocks),
+                lookahead: Tokens::new(lookahead),
+                max_model_len: Tokens::new(28),
+                ..small()
+            });
+            for prompt in [first, second, 7] {
+                engine.add(Time::ZERO, request(prompt, 28 - prompt));
+            }
+            assert_eq!(ended(&drain(&mut engine)).len(), 3);
+            assert_eq!(levels(&engine), (0, 0, 0));
+        }
+    }
+}
+
 #[test]
 #[should_panic(expected = "the pool overflowed: request 1 sample 0 would be preempted")]
 fn a_strict_engine_asserts_that_it_never_preempts() {
