@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 
+use crate::config::load_file;
 use crate::telemetry::Reload;
 
 use super::gateway::Gateway;
@@ -33,8 +34,9 @@ const TRY_AGAIN: u32 = 10;
 pub(super) struct Follower {
     gateway: Arc<Gateway>,
     path: PathBuf,
-    /// What was found when the configuration in force was read.
-    taken: Contents,
+    /// What was found just before the configuration in force was read; `None`
+    /// where that may be something else, so that it is read once more.
+    taken: Option<Contents>,
     /// What the last look found.
     seen: Look,
     /// Looks since a configuration was refused; `None` where none is.
@@ -67,14 +69,15 @@ impl Follower {
     /// Follows the file at `path`, which the gateway's configuration was read from.
     pub(super) fn new(gateway: Arc<Gateway>, path: PathBuf) -> Self {
         gateway.reloads().set_followed();
-        let seen = Look::at(&files(&gateway, &path), &Look::default());
-        Self {
+        let mut follower = Self {
             gateway,
             path,
-            taken: seen.contents,
-            seen,
+            taken: None,
+            seen: Look::default(),
             refused: None,
-        }
+        };
+        follower.compare();
+        follower
     }
 
     /// Looks for ever, and reads everything anew when `asked`; run it as one
@@ -108,7 +111,7 @@ impl Follower {
         if !settled {
             return;
         }
-        let is_new = self.seen.contents != self.taken;
+        let is_new = self.taken != Some(self.seen.contents);
         let again = self.refused.as_mut().is_some_and(|looks| {
             *looks += 1;
             looks.is_multiple_of(TRY_AGAIN)
@@ -126,17 +129,23 @@ impl Follower {
     }
 
     fn take(&mut self) {
-        self.taken = self.seen.contents;
+        // Looked at before it is read: what changes in between is found anew.
+        self.taken = Some(self.seen.contents);
+        let looked_at = files(&self.gateway, &self.path);
         let reload = self.gateway.reload_file(&self.path);
         self.refused = (reload == Reload::Refused).then_some(0);
-        if reload != Reload::Applied {
-            return;
+        if files(&self.gateway, &self.path) != looked_at {
+            self.compare();
         }
-        // It may name other files: what was read of them is what is in force,
-        // unless one changed since, and then the next look finds that.
-        let files = files(&self.gateway, &self.path);
-        self.seen = Look::at(&files, &self.seen);
-        self.taken = self.seen.contents;
+    }
+
+    /// Looks at files that were read before anybody had looked at them, and
+    /// whether they still say what is in force.
+    fn compare(&mut self) {
+        self.seen = Look::at(&files(&self.gateway, &self.path), &self.seen);
+        let snapshot = self.gateway.snapshot();
+        let same = load_file(&self.path).is_ok_and(|config| config == *snapshot.config);
+        self.taken = same.then_some(self.seen.contents);
     }
 }
 

@@ -113,6 +113,22 @@ async fn a_bad_file_changes_nothing_and_a_good_one_is_taken_by_itself() {
 }
 
 #[tokio::test]
+async fn what_changed_before_anybody_looked_is_not_taken_for_what_was_read() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let files = Files::new();
+    let setup = Setup::tiny(&[fake.backend("a")]);
+    let mut stand = Stand::start(&setup).await;
+    // Written between the start's reading of the file and the first look at it.
+    let changed = setup.clone().set("server.max_body_bytes", "2048");
+    let path = files.write("tidegate.toml", &changed.text());
+    stand.running.follow(&path);
+    until_limit(&stand, 2048).await;
+    until(&stand, "applied", 0).await;
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
 async fn a_link_that_leads_elsewhere_and_a_key_file_are_changes_too() {
     let fake = Fake::start(FakeSpec::default()).await;
     let files = Files::new();
