@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
+use tidegate::telemetry::Reload;
 
 use crate::support::client::{Ask, Reply, ask};
 use crate::support::fake::{Fake, FakeSpec};
@@ -92,6 +93,49 @@ async fn what_keeps_a_model_from_being_ready_is_named_by_backend() {
         tokio::task::yield_now().await;
     }
     stand.settle().await;
+}
+
+#[tokio::test]
+async fn a_drained_backend_stays_drained_over_a_reload_that_renames_it() {
+    let (a, b) = (
+        Fake::start(FakeSpec::default()).await,
+        Fake::start(FakeSpec::default()).await,
+    );
+    let stand = Stand::start(&Setup::tiny(&[a.backend("a"), b.backend("b")])).await;
+    assert_eq!(order(&stand, "/backends/a/drain").await.status, 200);
+    let reload = |names: [&str; 2]| {
+        let setup = Setup::tiny(&[b.backend(names[1]), a.backend(names[0])]);
+        let reload = stand.running.gateway().reload(setup.config());
+        assert_eq!(reload, Reload::Applied);
+    };
+    // Names are exchanged too: the order was for an engine, not for a name.
+    for names in [["a", "b"], ["b", "a"]] {
+        reload(names);
+        let pool = stand.pool().await;
+        let endpoints = pool["endpoints"].as_array().unwrap();
+        let drained = |place: usize| {
+            (
+                endpoints[place]["duty"] == "drain",
+                &endpoints[place]["name"],
+            )
+        };
+        assert_eq!(drained(0), (false, &names[1].into()));
+        assert_eq!(drained(1), (true, &names[0].into()));
+        for _ in 0..3 {
+            let mut client = stand.send(&Ask::tokens(4, "")).await;
+            b.call().await.ok("{}").await;
+            assert_eq!(client.reply().await.status, 200);
+        }
+        assert!(a.try_call().is_none());
+    }
+    assert_eq!(order(&stand, "/backends/b/undrain").await.status, 200);
+    assert_eq!(order(&stand, "/backends/a/drain").await.status, 200);
+    let mut client = stand.send(&Ask::tokens(4, "")).await;
+    a.call().await.ok("{}").await;
+    assert_eq!(client.reply().await.status, 200);
+    assert_eq!(stand.settle().await["finished"], 7);
+    a.check();
+    b.check();
 }
 
 #[tokio::test]
