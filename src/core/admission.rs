@@ -228,9 +228,8 @@ impl Admission {
     /// ignored: the grant and the leaving crossed, and the grant comes back by
     /// its own release.
     pub fn cancel(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
-        if let Some(waiter) = self.drop_waiter(now, ticket) {
+        if self.drop_waiter(now, ticket).is_some() {
             self.totals.left += 1;
-            self.flows.forget_if_gone(waiter.demand.tenant);
             self.start_round(now, out);
         }
     }
@@ -290,7 +289,6 @@ impl Admission {
                 generated,
             },
         );
-        self.flows.forget_if_gone(entry.tenant);
         self.drain.on_release(now, prompt + generated);
         self.on_given_back(id, lease);
         self.close_retired(id);

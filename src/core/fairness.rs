@@ -53,8 +53,9 @@ pub(super) struct Flow {
 enum Membership {
     #[default]
     Stays,
-    /// Forgotten once it has nothing waiting and nothing in flight.
-    Leaves,
+    /// What it has ends by the limits it had, and what still comes of it too: a
+    /// request may be on its way here for as long as its body takes.
+    Left,
 }
 
 /// All tenants of a pool.
@@ -98,21 +99,11 @@ impl Flows {
         flow.membership = Membership::Stays;
     }
 
-    /// The tenant is gone: what it has ends as if it were not, then it is forgotten.
+    /// The tenant is gone: what it has ends as if it were not. Its clock and its
+    /// limits are kept for what comes late, and for when it comes back.
     pub(super) fn leave(&mut self, tenant: TenantId) {
         if let Some(flow) = self.flows.get_mut(&tenant) {
-            flow.membership = Membership::Leaves;
-        }
-        self.forget_if_gone(tenant);
-    }
-
-    /// Forgets a tenant that is leaving and has nothing left here.
-    pub(super) fn forget_if_gone(&mut self, tenant: TenantId) {
-        let gone = self.flows.get(&tenant).is_some_and(|flow| {
-            flow.membership == Membership::Leaves && flow.leases == 0 && flow.waiting.is_empty()
-        });
-        if gone {
-            self.flows.remove(&tenant);
+            flow.membership = Membership::Left;
         }
     }
 
@@ -120,8 +111,14 @@ impl Flows {
         self.flows.get(&tenant)
     }
 
+    /// Every tenant but those that left and have nothing here.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Flow)> {
-        self.flows.iter().map(|(&tenant, flow)| (tenant, flow))
+        let shown = |flow: &Flow| {
+            let idle = flow.leases == 0 && flow.waiting.is_empty();
+            flow.membership == Membership::Stays || !idle
+        };
+        let flows = self.flows.iter().filter(move |(_, flow)| shown(flow));
+        flows.map(|(&tenant, flow)| (tenant, flow))
     }
 
     /// Puts a ticket in its place in its tenant's line.

@@ -351,10 +351,8 @@ impl Admission {
         (ticket, reject): (TicketId, Reject),
         out: &mut Vec<Effect>,
     ) {
-        let waiter = self
-            .drop_waiter(now, ticket)
+        self.drop_waiter(now, ticket)
             .expect("an examined ticket is in the queue");
-        self.flows.forget_if_gone(waiter.demand.tenant);
         self.totals.refused += 1;
         out.push(Effect::Refuse { ticket, reject });
         self.round.resume = None;

@@ -64,7 +64,6 @@ impl Admission {
         let waiter = self
             .drop_waiter(now, ticket)
             .expect("an expired ticket is in the queue");
-        self.flows.forget_if_gone(waiter.demand.tenant);
         let reject = if is_served {
             self.totals.expired += 1;
             let left = self.queue.tokens() + waiter.tokens;

@@ -71,7 +71,7 @@ fn a_share_below_what_is_held_makes_its_tenant_wait_and_refuses_what_never_fits(
 }
 
 #[test]
-fn a_tenant_that_leaves_is_forgotten_with_its_last_lease_and_last_waiter() {
+fn a_tenant_that_leaves_is_shown_until_its_last_lease_and_last_waiter_end() {
     let mut pool = strict(&[(STANDARD, 10)]);
     pool.set_tenant(ANN, TenantPolicy::default());
     let running = admit(&mut pool, 0.0, demand(160, 1));
@@ -90,6 +90,30 @@ fn a_tenant_that_leaves_is_forgotten_with_its_last_lease_and_last_waiter() {
     pool.set_tenant(ANN, TenantPolicy::default());
     release(&mut pool, 4.0, running);
     assert_eq!(pool.state(at(4.0)).tenants.len(), 1);
+}
+
+#[test]
+fn what_comes_late_of_a_tenant_that_left_keeps_to_its_limits_and_leaves_nothing() {
+    let mut pool = strict(&[(STANDARD, 100)]);
+    let policy = TenantPolicy {
+        max_waiting: Some(1),
+        ..share(300)
+    };
+    pool.set_tenant(ANN, policy);
+    // Its body was still on its way when the tenant was taken out.
+    pool.remove_tenant(ANN);
+    assert_eq!(pool.state(at(0.0)).tenants, []);
+    let late = admit(&mut pool, 1.0, demand(160, 100));
+    let waiting = wait(&mut pool, 1.0, demand(160, 100));
+    assert_eq!(pool.state(at(1.0)).tenants.len(), 1);
+    let reject = refuse(&mut pool, 1.0, demand(160, 100));
+    assert!(matches!(reject, Reject::TenantQueueFull { limit: 1, .. }));
+    let reject = refuse(&mut pool, 1.0, demand(300, 100));
+    assert!(matches!(reject, Reject::AboveTenantShare { .. }));
+    let (ticket, granted) = release(&mut pool, 2.0, late)[0];
+    assert_eq!(ticket, waiting);
+    release(&mut pool, 3.0, granted);
+    assert_eq!(pool.state(at(3.0)).tenants, []);
 }
 
 #[test]
