@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::config::{Backend, Config, Model};
+use crate::core::stats::Totals;
 use crate::gate::Clock;
 use crate::layers::pool::Pools;
 use crate::tenants::Tenants;
@@ -30,6 +31,9 @@ pub(super) struct Works<C> {
     tools: Tools<C>,
     /// By model, those that are on their way out too.
     lines: BTreeMap<String, Line>,
+    /// What was counted of models that are gone: totals only grow, and go on
+    /// where they were when a model comes back.
+    past: BTreeMap<String, Totals>,
 }
 
 /// What the tasks of all pools share.
@@ -78,6 +82,7 @@ impl<C: Connector> Works<C> {
         Self {
             tools,
             lines: BTreeMap::new(),
+            past: BTreeMap::new(),
         }
     }
 }
@@ -116,7 +121,10 @@ impl<C: Connector> Remake for Works<C> {
                     line.remake((&model, planned), (config, tenants), &self.tools);
                     line
                 }
-                None => Line::start((&model, planned), (config, tenants), &self.tools),
+                None => {
+                    let past = self.past.remove(&model.name).unwrap_or_default();
+                    Line::start((&model, planned), (config, tenants), past, &self.tools)
+                }
             };
             pools.push(Arc::clone(line.pool()));
             self.lines.insert(model.name, line);
@@ -135,7 +143,9 @@ impl<C: Connector> Remake for Works<C> {
         for line in self.lines.values_mut() {
             line.tidy();
         }
-        self.lines.retain(|_, line| !line.is_over());
+        let over = self.lines.extract_if(.., |_, line| line.is_over());
+        self.past
+            .extend(over.map(|(name, line)| (name, line.totals())));
     }
 }
 

@@ -117,14 +117,23 @@ impl Admission {
         }
     }
 
+    /// Counts on from `past`, the totals of an idle pool of the same model.
+    #[must_use]
+    pub fn counting_on(self, past: Totals) -> Self {
+        Self {
+            totals: past,
+            ..self
+        }
+    }
+
     /// Sets a tenant's weight and limits; they hold from the next decision on.
     /// Where tenants are waiting, follow it by [`set_policy`](Self::set_policy).
     pub fn set_tenant(&mut self, tenant: TenantId, policy: TenantPolicy) {
         self.flows.set_policy(tenant, policy);
     }
 
-    /// A tenant is none any more. Its leases and waiters end by the limits it
-    /// had; then it is forgotten.
+    /// A tenant is none any more. Its leases, its waiters and what still comes of it
+    /// end by the limits it had; it is shown as long as it has any.
     pub fn remove_tenant(&mut self, tenant: TenantId) {
         self.flows.leave(tenant);
     }

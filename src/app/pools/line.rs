@@ -10,6 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::config::{Backend, Config, Model, TokenizerChoice};
 use crate::core::admission::Admission;
 use crate::core::backend::ServedId;
+use crate::core::stats::Totals;
 use crate::gate::Gate;
 use crate::layers::pool::{Counting, CountingPlace, Pool, PoolParts, PoolRules};
 use crate::layers::seat::Seat;
@@ -54,13 +55,16 @@ enum Standing {
 // === impl Line ===
 
 impl Line {
-    /// Makes a pool and starts its tasks.
+    /// Makes a pool and starts its tasks. `past` is what was counted of the
+    /// model before it was gone.
     pub(super) fn start<C: Connector>(
         (model, planned): (&Model, Vec<Planned>),
         (config, tenants): (&Config, &Tenants),
+        past: Totals,
         tools: &Tools<C>,
     ) -> Self {
-        let gate = Gate::new(Admission::new(config.pool_policy(model)), tools.clock);
+        let admission = Admission::new(config.pool_policy(model)).counting_on(past);
+        let gate = Gate::new(admission, tools.clock);
         let ids: Vec<Arc<str>> = Vec::new();
         let pool = Arc::new(Pool::new(PoolParts {
             name: Arc::from(model.name.as_str()),
@@ -242,6 +246,8 @@ impl Line {
 
     /// Ends the watch over endpoints that left and hold nothing any more.
     pub(super) fn tidy(&mut self) {
+        // A task that has ended is kept until somebody asks for it.
+        while self.tasks.try_join_next().is_some() {}
         if self.watched.iter().all(|w| w.standing == Standing::Stays) {
             return;
         }
@@ -259,7 +265,11 @@ impl Line {
             }
             stays
         });
-        while self.tasks.try_join_next().is_some() {}
+    }
+
+    /// What was counted of the model since the process began.
+    pub(super) fn totals(&self) -> Totals {
+        self.pool.gate().state().totals
     }
 
     /// Whether the model is gone and nothing is left of it.

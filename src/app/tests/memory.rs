@@ -30,6 +30,7 @@ use super::{chat, config_of, header};
 use crate::config::{Backend, Config};
 use crate::core::backend::Health;
 use crate::core::stats::PoolState;
+use crate::telemetry::Reload;
 use crate::upstream::client::{Client, Connector};
 
 /// An engine at the other end of in-memory streams, whatever its address.
@@ -212,6 +213,28 @@ async fn a_client_that_leaves_the_queue_leaves_no_trace() {
     drop(first);
     memory.until(PoolState::is_idle).await;
     assert_eq!(memory.pool().totals.cancelled, 1);
+}
+
+/// Counters of the metrics are these totals, and counters never go down.
+#[tokio::test(start_paused = true)]
+async fn what_was_counted_of_a_model_outlives_its_absence() {
+    let memory = Memory::new(|_| {}).await;
+    let client = memory.send(&filling()).await;
+    let _said = memory.engine.next().await;
+    drop(client);
+    memory.until(|pool| pool.totals.cancelled == 1).await;
+    let present = memory.gateway.snapshot().config.as_ref().clone();
+    let mut absent = present.clone();
+    absent.models[0].name = "other".to_owned();
+    assert_eq!(memory.gateway.reload(absent), Reload::Applied);
+    assert_eq!(memory.pool().totals.received, 0);
+    // Long enough for the last of the old pool to be tidied away.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(memory.gateway.reload(present), Reload::Applied);
+    let back = memory.pool();
+    assert_eq!((back.totals.received, back.totals.cancelled), (1, 1));
+    // A pool of its own: the old one is gone.
+    assert_eq!(back.backends[0].id.generation, 0);
 }
 
 #[tokio::test(start_paused = true)]
