@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::core::demand::TenantId;
+use crate::core::demand::{OutputLimit, TenantId};
 use crate::core::units::Tokens;
 use crate::layers::BoxFuture;
 use crate::layers::door::Door;
@@ -45,6 +45,8 @@ pub struct Account {
     sample: Option<Sample>,
     /// What the engine must have counted if our count is exact.
     claim: Option<u64>,
+    /// The most its sequences may generate together, where the client said.
+    most: Option<Tokens>,
 }
 
 /// How much of an answer was told.
@@ -81,6 +83,12 @@ impl Account {
             kind: letter.route.label(),
             sample: outline.sample,
             claim: outline.claim,
+            most: match measured.demand.output {
+                OutputLimit::Asked(each) => Some(Tokens::new(
+                    each.get().saturating_mul(measured.demand.sequences()),
+                )),
+                OutputLimit::Open { .. } => None,
+            },
         }
     }
 
@@ -145,6 +153,8 @@ impl Account {
             };
         }
         let estimate = self.pool.outputs().estimate(ended.text);
+        // No engine generates more than it was asked for, whatever its texts weigh.
+        let estimate = self.most.map_or(estimate, |most| estimate.min(most));
         Output {
             tokens: estimate.max(ended.generated),
             precision: match told {

@@ -290,6 +290,19 @@ async fn growth_reaches_the_books_while_the_stream_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_text_without_usage_is_never_worth_more_than_was_asked_for() {
+    let mut bench = Bench::new(Kind::Events(ScanMode::Observe)).await;
+    bench
+        .script
+        .data(&EVENT.replace('x', &"long ".repeat(2_000)));
+    bench.script.last(DONE);
+    while !bench.is_end() {
+        bench.text();
+    }
+    assert_eq!(bench.generated(), Tokens::new(100));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_plain_answer_settles_by_its_usage_and_breaks_without_an_event() {
     let body = r#"{"choices":[{"finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":5}}"#;
     let mut bench = Bench::new(Kind::Whole).await;
