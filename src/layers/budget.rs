@@ -2,7 +2,7 @@
 //!
 //! Decides whether one more byte may be kept; never waits for room, since a
 //! client told to come back costs less than one that waits with half a body.
-//! A tenant's bodies take at most [`PART`] times what is then left, so that
+//! A tenant's bodies take at most three times what is then left, so that
 //! however many one sends, and however slowly, there is room for another's: one
 //! alone gets three quarters, two get three sevenths each. Its first body may
 //! have all there is. Invariant: the amount in use is the sum over live

@@ -32,7 +32,7 @@ pub struct BodyLimits {
     pub max_body_bytes: u64,
     /// From the end of the headers to the end of the body.
     pub body_timeout: Duration,
-    /// Bytes that must come each second, over [`WINDOW`]; 0 is no limit.
+    /// Bytes that must come each second, over five seconds; 0 is no limit.
     pub min_body_rate: u64,
 }
 
