@@ -89,7 +89,9 @@ pub(crate) fn written(settings: &Settings, gateway: &Gateway) -> Vec<String> {
         if keys.iter().any(|key| line.contains(key.as_str())) {
             faults.push(format!("a key stands in {place}"));
         }
-        if line.contains("panicked at") || line.contains(" ERROR ") {
+        // That a broken file is refused has to be said: this tool writes some.
+        let is_refusal = line.contains("the configuration is not reloaded");
+        if line.contains("panicked at") || line.contains(" ERROR ") && !is_refusal {
             faults.push(format!("{place}: {line}"));
         }
     };
