@@ -365,7 +365,7 @@ async fn a_stream_that_is_silent_ends_when_the_probe_finds_its_engine_gone() {
 #[tokio::test]
 async fn what_clients_do_wrong_neither_ejects_an_engine_nor_saves_a_sick_one() {
     let (stand, fake) = gateway().await;
-    let statuses = [400, 401, 404, 413, 422];
+    let statuses = [400, 403, 404, 413, 422];
     for at in 0..crate::support::full(100, 1000) {
         let mut client = stand.send(&Ask::tokens(4, "")).await;
         let call = fake.call().await;
