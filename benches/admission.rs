@@ -187,12 +187,14 @@ fn demand(seed: &mut u64) -> Demand {
         prompts: vec![Tokens::new(100 + random % 1500)],
         samples: 1,
         output: OutputLimit::Asked(Tokens::new(50 + random % 700)),
+        kind: tidegate::core::demand::Kind::default(),
         work: Work::Generate,
         progress: Progress::Streamed,
         tiers: TierSet::ALL,
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        first_token_by: None,
         deadline: Time::NEVER,
     }
 }

@@ -28,6 +28,12 @@ pub enum OutputLimit {
     },
 }
 
+/// What tells the answers of one tenant apart by length, besides prompt and
+/// bound: the route, tools, a fixed format. Whoever reads requests numbers the
+/// kinds; nothing is read into the number but that it is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(pub u8);
+
 /// How long the KV of a request lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
@@ -85,6 +91,8 @@ pub struct Demand {
     pub samples: u32,
     /// Output bound of each sequence.
     pub output: OutputLimit,
+    /// What its answers are like.
+    pub kind: Kind,
     /// How long its KV lives.
     pub work: Work,
     /// Whether its growth is seen.
@@ -97,6 +105,9 @@ pub struct Demand {
     pub length: Length,
     /// Hashes of the prompt's full blocks, where known; empty otherwise.
     pub prefix: PrefixChain,
+    /// The instant by which its first token is worth having; `None` where nobody
+    /// has said. It orders the line, and who can no longer make it is refused.
+    pub first_token_by: Option<Time>,
     /// Leaves the queue unanswered at this instant.
     pub deadline: Time,
 }

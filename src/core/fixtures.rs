@@ -23,12 +23,14 @@ pub(crate) fn demand(prompt: u64, output: u64) -> Demand {
         prompts: vec![Tokens::new(prompt)],
         samples: 1,
         output: OutputLimit::Asked(Tokens::new(output)),
+        kind: crate::core::demand::Kind::default(),
         work: Work::Generate,
         progress: Progress::Streamed,
         tiers: TierSet::ALL,
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        first_token_by: None,
         deadline: Time::NEVER,
     }
 }

@@ -159,12 +159,14 @@ mod tests {
             prompts: vec![Tokens::new(prompt)],
             samples: 1,
             output: OutputLimit::Asked(Tokens::new(1)),
+            kind: crate::core::demand::Kind::default(),
             work: Work::Generate,
             progress: Progress::Streamed,
             tiers: TierSet::ALL,
             offload: OffloadRule::WhenOnly,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            first_token_by: None,
             deadline: Time::NEVER,
         })
     }

@@ -313,12 +313,14 @@ mod tests {
             prompts: vec![Tokens::new(64)],
             samples: 1,
             output: OutputLimit::Asked(Tokens::new(16)),
+            kind: crate::core::demand::Kind::default(),
             work: Work::Generate,
             progress: Progress::Streamed,
             tiers: TierSet::ALL,
             offload: OffloadRule::Never,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            first_token_by: None,
             deadline: Time::NEVER,
         };
         Entry {

@@ -186,6 +186,7 @@ impl History {
             } else {
                 OutputLimit::Asked(Tokens::new(bound))
             },
+            kind: tidegate::core::demand::Kind::default(),
             work: Work::Generate,
             progress: if !plain && random.one_in(3) {
                 Progress::Unseen
@@ -204,6 +205,7 @@ impl History {
                 Length::ByFootprint
             },
             prefix: PrefixChain::default(),
+            first_token_by: None,
             deadline: if patient {
                 Time::NEVER
             } else {

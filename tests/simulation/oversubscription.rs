@@ -71,12 +71,14 @@ fn demand(prompt: u64, output: Tokens) -> Demand {
         prompts: vec![Tokens::new(prompt)],
         samples: 1,
         output: OutputLimit::Asked(output),
+        kind: tidegate::core::demand::Kind::default(),
         work: Work::Generate,
         progress: Progress::Streamed,
         tiers: TierSet::ALL,
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        first_token_by: None,
         deadline: Time::NEVER,
     }
 }

@@ -176,12 +176,14 @@ impl Reloads {
             } else {
                 OutputLimit::Asked(bound)
             },
+            kind: tidegate::core::demand::Kind::default(),
             work: Work::Generate,
             progress: Progress::Streamed,
             tiers: TierSet::ALL,
             offload: OffloadRule::WhenOnly,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            first_token_by: None,
             deadline: self.now + Duration::from_millis(random.between(1, 20_000)),
         }
     }

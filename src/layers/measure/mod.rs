@@ -359,6 +359,7 @@ fn demand(
         prompts: counted.prompts,
         samples: request.samples.max(1),
         output,
+        kind: crate::core::demand::Kind::default(),
         work: match letter.route.work() {
             WorkKind::Generate => Work::Generate,
             WorkKind::Pool => Work::Pool,
@@ -376,6 +377,7 @@ fn demand(
         },
         length,
         prefix: PrefixChain::default(),
+        first_token_by: None,
         deadline,
     }
 }
