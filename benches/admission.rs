@@ -151,6 +151,7 @@ fn pool(reservation: Reservation, backends: u32) -> Admission {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::Never,
         },
+        dispatch: tidegate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(5),
     });
     for slot in 0..backends {
@@ -194,6 +195,7 @@ fn demand(seed: &mut u64) -> Demand {
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        trail: tidegate::core::prefix::PrefixTrail::default(),
         first_token_by: None,
         deadline: Time::NEVER,
     }

@@ -37,6 +37,7 @@ impl Config {
                 free_reserve: admission.free_reserve,
                 long_on_standard: model.long_on_standard,
             },
+            dispatch: crate::core::dispatch::DispatchPolicy::default(),
             observed_for: self.probe.stale_after,
         }
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, TenantId, Work};
+use super::dispatch::DispatchPolicy;
 use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
@@ -46,6 +47,8 @@ pub struct PoolPolicy {
     pub queue: QueuePolicy,
     /// Rules of the tiers.
     pub tiers: TierPolicy,
+    /// What is sent when, and to which of those that have room.
+    pub dispatch: DispatchPolicy,
     /// Scrapes older than this say nothing about foreign traffic.
     pub observed_for: Duration,
 }

@@ -1,7 +1,7 @@
 //! What a request asks of the fleet, measured and bounded before it may queue.
 
 use super::backend::{ServedId, TierSet};
-use super::prefix::PrefixChain;
+use super::prefix::{PrefixChain, PrefixTrail};
 use super::time::Time;
 use super::units::Tokens;
 
@@ -105,6 +105,9 @@ pub struct Demand {
     pub length: Length,
     /// Hashes of the prompt's full blocks, where known; empty otherwise.
     pub prefix: PrefixChain,
+    /// Hashes of the prompt's beginnings, where known: what an engine that has had
+    /// them need not compute again.
+    pub trail: PrefixTrail,
     /// The instant by which its first token is worth having; `None` where nobody
     /// has said. It orders the line, and who can no longer make it is refused.
     pub first_token_by: Option<Time>,

@@ -30,6 +30,7 @@ pub(crate) fn demand(prompt: u64, output: u64) -> Demand {
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        trail: crate::core::prefix::PrefixTrail::default(),
         first_token_by: None,
         deadline: Time::NEVER,
     }
@@ -64,6 +65,7 @@ pub(crate) fn policy(reservation: Reservation) -> PoolPolicy {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::WhenNothingLarger,
         },
+        dispatch: crate::core::dispatch::DispatchPolicy::EAGER,
         observed_for: Duration::from_secs(5),
     }
 }

@@ -166,6 +166,7 @@ mod tests {
             offload: OffloadRule::WhenOnly,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            trail: crate::core::prefix::PrefixTrail::default(),
             first_token_by: None,
             deadline: Time::NEVER,
         })

@@ -320,6 +320,7 @@ mod tests {
             offload: OffloadRule::Never,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            trail: crate::core::prefix::PrefixTrail::default(),
             first_token_by: None,
             deadline: Time::NEVER,
         };

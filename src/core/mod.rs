@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod backend;
 pub mod demand;
+pub mod dispatch;
 pub mod fairness;
 #[cfg(test)]
 pub(crate) mod fixtures;

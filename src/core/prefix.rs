@@ -10,6 +10,15 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixHash(pub u64);
 
+/// Tokens of one step of a [`PrefixTrail`].
+pub const TRAIL_STEP: u64 = 512;
+
+/// Hashes of a prompt's beginnings of [`TRAIL_STEP`], twice as many, three times
+/// as many tokens, shortest first: enough to guess what an engine need not compute
+/// again, and cheap for prompts of any length. Says nothing of memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PrefixTrail(Option<Arc<[PrefixHash]>>);
+
 /// The hashes of a prompt's leading full blocks, first block first.
 ///
 /// Empty where the gateway does not know the prompt's tokens: then every lease
@@ -24,6 +33,20 @@ impl PrefixChain {
     }
 
     /// The hashes, first block first.
+    pub fn hashes(&self) -> &[PrefixHash] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+// === impl PrefixTrail ===
+
+impl PrefixTrail {
+    /// A trail of these hashes.
+    pub fn new(hashes: impl Into<Arc<[PrefixHash]>>) -> Self {
+        Self(Some(hashes.into()))
+    }
+
+    /// The hashes, shortest beginning first.
     pub fn hashes(&self) -> &[PrefixHash] {
         self.0.as_deref().unwrap_or_default()
     }

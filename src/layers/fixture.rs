@@ -208,6 +208,7 @@ fn gate() -> Gate {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::WhenNothingLarger,
         },
+        dispatch: crate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(10),
     };
     let gate = Gate::new(Admission::new(policy), Clock::start());

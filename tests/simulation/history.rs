@@ -205,6 +205,7 @@ impl History {
                 Length::ByFootprint
             },
             prefix: PrefixChain::default(),
+            trail: tidegate::core::prefix::PrefixTrail::default(),
             first_token_by: None,
             deadline: if patient {
                 Time::NEVER
@@ -376,6 +377,7 @@ fn policy(kind: Kind, random: &mut Random) -> PoolPolicy {
                 LongOnStandard::WhenNothingLarger
             },
         },
+        dispatch: tidegate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(5),
     }
 }

@@ -78,6 +78,7 @@ fn demand(prompt: u64, output: Tokens) -> Demand {
         offload: OffloadRule::WhenOnly,
         length: Length::ByFootprint,
         prefix: PrefixChain::default(),
+        trail: tidegate::core::prefix::PrefixTrail::default(),
         first_token_by: None,
         deadline: Time::NEVER,
     }

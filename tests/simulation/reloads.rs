@@ -183,6 +183,7 @@ impl Reloads {
             offload: OffloadRule::WhenOnly,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
+            trail: tidegate::core::prefix::PrefixTrail::default(),
             first_token_by: None,
             deadline: self.now + Duration::from_millis(random.between(1, 20_000)),
         }

@@ -181,6 +181,7 @@ fn the_core_gets_its_policy_from_the_sections() {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::WhenNothingLarger,
         },
+        dispatch: crate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(10),
     };
     assert_eq!(config.pool_policy(&config.models[0]), policy);

@@ -377,6 +377,7 @@ fn demand(
         },
         length,
         prefix: PrefixChain::default(),
+        trail: crate::core::prefix::PrefixTrail::default(),
         first_token_by: None,
         deadline,
     }
