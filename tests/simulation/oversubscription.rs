@@ -59,6 +59,7 @@ fn policy(reservation: Reservation) -> PoolPolicy {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::Never,
         },
+        dispatch: tidegate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(5),
     }
 }

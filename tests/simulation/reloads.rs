@@ -104,6 +104,7 @@ fn policy(random: &mut Random) -> PoolPolicy {
             free_reserve: 0.15,
             long_on_standard: LongOnStandard::WhenNothingLarger,
         },
+        dispatch: tidegate::core::dispatch::DispatchPolicy::default(),
         observed_for: Duration::from_secs(5),
     }
 }
