@@ -17,7 +17,7 @@
 //! | 5 | [`app`], [`sim_server`] |
 //! | 4 | [`layers`] |
 //! | 3 | [`upstream`], [`tenants`], [`telemetry`], [`hub`] |
-//! | 2 | [`gate`] |
+//! | 2 | [`gate`], [`replay`] |
 //! | 1 | [`tokenize`], [`protocol`], [`config`], [`sim`] |
 //! | 0 | [`core`] |
 
@@ -29,6 +29,7 @@ pub mod gate;
 pub mod hub;
 pub mod layers;
 pub mod protocol;
+pub mod replay;
 pub mod sim;
 pub mod sim_server;
 pub mod telemetry;

@@ -18,7 +18,9 @@ use super::dispatch::DispatchPolicy;
 use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
-use super::placement::{Asked, Fleet, Placement, Prospect, Reservation, TierPolicy};
+use super::placement::{
+    Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
+};
 use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
@@ -99,6 +101,20 @@ struct Admitted<'a> {
     demand: &'a Demand,
     shape: Shape,
     since: Time,
+}
+
+// === impl PoolPolicy ===
+
+impl Default for PoolPolicy {
+    /// The forecast, and scrapes that say nothing after ten seconds.
+    fn default() -> Self {
+        Self {
+            reservation: Reservation::Forecast(ForecastPolicy::default()),
+            queue: QueuePolicy::default(),
+            tiers: TierPolicy::default(),
+            observed_for: Duration::from_secs(10),
+        }
+    }
 }
 
 // === impl Admission ===

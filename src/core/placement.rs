@@ -126,6 +126,27 @@ impl Reservation {
     }
 }
 
+impl Default for ForecastPolicy {
+    /// A thousand tokens for an open answer, and 3 % of the pool for what cannot be seen.
+    fn default() -> Self {
+        Self {
+            open_output: Tokens::new(1024),
+            margin: 0.97,
+        }
+    }
+}
+
+impl Default for TierPolicy {
+    /// Long from a quarter of the smallest pool on; 15 % of a larger tier is left to long ones.
+    fn default() -> Self {
+        Self {
+            long_share: 0.25,
+            free_reserve: 0.15,
+            long_on_standard: LongOnStandard::WhenNothingLarger,
+        }
+    }
+}
+
 impl ForecastPolicy {
     /// What strict charges a tenant for an output nobody bounded.
     const STRICT_OPEN_OUTPUT: Tokens = Tokens::new(1024);

@@ -76,6 +76,20 @@ pub(super) struct Queue {
     next: u64,
 }
 
+// === impl QueuePolicy ===
+
+impl Default for QueuePolicy {
+    /// A thousand requests, four million tokens, ten seconds of being passed.
+    fn default() -> Self {
+        Self {
+            max_requests: 1024,
+            max_tokens: Tokens::new(4_000_000),
+            max_bypass: Duration::from_secs(10),
+            unserved: Unserved::Refuse,
+        }
+    }
+}
+
 // === impl TicketId ===
 
 impl TicketId {

@@ -1,0 +1,30 @@
+//! Floor 2: a trace played against a simulated fleet under a policy, in virtual time.
+//!
+//! [`setup`] is what is played, [`policy`] who decides, [`record`] what came of it;
+//! [`Run`] is the whole of it. The engines are [`sim::engine`](crate::sim::engine); "ours" is the
+//! shipped [`core`](crate::core) and nothing else; the rivals are emulations of published
+//! rules and see what such products see. Never reads a clock, a file or an environment:
+//! equal input gives an equal record on every machine.
+
+pub mod policy;
+pub mod record;
+pub mod setup;
+
+pub use policy::{Policy, PolicyKind};
+pub use record::{NodeRecord, Outcome, Promise, Record};
+pub use setup::{Call, Conditions, Crash, Fleet, Node, Slo};
+
+/// One run: what is played, against what, and by which seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// In order of arrival.
+    pub calls: &'a [Call],
+    /// The engines.
+    pub fleet: &'a Fleet,
+    /// Who decides.
+    pub policy: &'a Policy,
+    /// What is not as the gateway believes.
+    pub conditions: &'a Conditions,
+    /// Of every draw: equal runs give equal records.
+    pub seed: u64,
+}
