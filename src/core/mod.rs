@@ -17,6 +17,7 @@ pub(crate) mod fixtures;
 pub mod footprint;
 pub mod forecast;
 pub mod ledger;
+pub mod lengths;
 pub mod placement;
 pub mod prefix;
 pub mod queue;

@@ -1,0 +1,93 @@
+//! What was seen of one class of answers, and the curve drawn from it.
+//!
+//! For each bin: how many answers came into it and how many ended in it, both
+//! forgotten slowly. An answer counts in a bin when it leaves it, to the next
+//! one or for good, so one that still runs says what it has shown and no more
+//! (Kaplan and Meier 1958, on bins). The curve is drawn anew after a share of
+//! new observations, never when it is asked for.
+
+use std::sync::Arc;
+
+use super::bins::{self, BINS};
+use super::curve::Table;
+use crate::core::units::Tokens;
+
+/// What an observation leaves of the weight of those before it in its bin.
+const KEPT: f64 = 0.999;
+
+/// Weight of the class above, in observations of a bin.
+const SHRINKAGE: f64 = 8.0;
+
+/// Observations that pass at most between two curves: some tens of answers.
+const OFTENEST: u32 = 2048;
+
+/// Counts and curve of one class.
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    at_risk: [f64; BINS],
+    ended: [f64; BINS],
+    /// Observations so far, and those the curve does not show yet.
+    seen: u32,
+    pending: u32,
+    table: Arc<Table>,
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// Nothing seen: the curve of the class above.
+    pub(super) fn new(above: Arc<Table>) -> Self {
+        Self {
+            at_risk: [0.0; BINS],
+            ended: [0.0; BINS],
+            seen: 0,
+            pending: 0,
+            table: above,
+        }
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// An answer grew from `from` tokens to `to` and may go on.
+    pub(super) fn on_passed(&mut self, from: Tokens, to: Tokens) {
+        for bin in bins::of(from)..bins::of(to) {
+            self.observe(bin, 1.0, 0.0);
+        }
+    }
+
+    /// An answer that had shown `from` tokens ended by itself after `to`.
+    pub(super) fn on_ended(&mut self, from: Tokens, to: Tokens) {
+        self.on_passed(from, to);
+        self.observe(bins::of(to.max(from)), 1.0, 1.0);
+    }
+
+    /// Nothing more will be seen of an answer of `to` tokens: it counts for the
+    /// part of its bin that it lived through.
+    pub(super) fn on_lost(&mut self, from: Tokens, to: Tokens) {
+        self.on_passed(from, to);
+        self.observe(bins::of(to.max(from)), bins::lived(to.max(from)), 0.0);
+    }
+
+    fn observe(&mut self, bin: usize, weight: f64, ended: f64) {
+        let kept = 1.0 - (1.0 - KEPT) * weight;
+        self.at_risk[bin] = self.at_risk[bin] * kept + weight;
+        self.ended[bin] = self.ended[bin] * kept + ended;
+        self.seen = self.seen.saturating_add(1);
+        self.pending += 1;
+    }
+
+    /// Draws the curve anew if enough was seen since the last one. O(bins), at
+    /// most once in an eighth of what was seen.
+    pub(super) fn refresh(&mut self, above: &Table) {
+        if self.pending < (1 + self.seen / 8).min(OFTENEST) {
+            return;
+        }
+        self.pending = 0;
+        self.table = Arc::new(Table::of(std::array::from_fn(|bin| {
+            let ended = self.ended[bin] + SHRINKAGE * above.hazards[bin];
+            ended / (self.at_risk[bin] + SHRINKAGE)
+        })));
+    }
+}
