@@ -112,6 +112,7 @@ impl Default for PoolPolicy {
             reservation: Reservation::Forecast(ForecastPolicy::default()),
             queue: QueuePolicy::default(),
             tiers: TierPolicy::default(),
+            dispatch: DispatchPolicy::default(),
             observed_for: Duration::from_secs(10),
         }
     }
