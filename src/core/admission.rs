@@ -18,6 +18,7 @@ use super::dispatch::DispatchPolicy;
 use super::fairness::{Charge, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
+use super::lengths::{ClassKey, Lengths};
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
 };
@@ -33,6 +34,7 @@ pub use super::fairness::TenantPolicy;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
 mod drain;
+mod learning;
 mod outcome;
 mod refuse;
 mod roster;
@@ -64,6 +66,7 @@ pub struct Admission {
     queue: Queue,
     flows: Flows,
     drain: Drain,
+    lengths: Lengths,
     totals: Totals,
     round: Round,
     failures: drain::Failures,
@@ -124,6 +127,7 @@ impl Admission {
     /// A pool without backends, idle.
     pub fn new(policy: PoolPolicy) -> Self {
         Self {
+            lengths: Lengths::new(policy.reservation.open_output()),
             policy,
             backends: Vec::new(),
             ledger: Ledger::default(),
@@ -163,6 +167,7 @@ impl Admission {
     /// O(n log n) of the waiters where the bypass has changed.
     pub fn set_policy(&mut self, now: Time, policy: PoolPolicy, out: &mut Vec<Effect>) {
         self.queue.rebound(&self.policy.queue, &policy.queue);
+        self.lengths.set_prior(policy.reservation.open_output());
         self.policy = policy;
         self.recheck(now, out);
     }
@@ -283,7 +288,9 @@ impl Admission {
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
-        self.ledger.grow(lease, each, capacity.as_ref());
+        if let Some((class, growth)) = self.ledger.grow(lease, each, capacity.as_ref()) {
+            self.lengths.on_grown(class, growth);
+        }
         if let Reservation::Forecast(_) = self.policy.reservation {
             self.round.grown = !self.queue.is_empty();
             self.drain_after_growth(now, out);
@@ -303,6 +310,7 @@ impl Admission {
             }
             End::Cancelled | End::Failed => entry.generated * entry.shape.sequences(),
         };
+        self.learn_length(&entry, end, generated);
         match end {
             End::Finished { .. } => self.totals.finished += 1,
             End::Cancelled => self.totals.cancelled += 1,
@@ -384,11 +392,14 @@ impl Admission {
         let block_size = self.capacity_of(place.backend).block_size;
         let charged = self.tokens_of(demand, place.output);
         let prompt = shape.prompt_total();
+        let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
         let entry = Entry {
             tenant: demand.tenant,
             shape,
             output: place.output,
             progress: demand.progress,
+            class,
+            foreseen: self.foreseen(class, place.output),
             generated: Tokens::ZERO,
             own: place.blocks,
             booking: match self.policy.reservation {

@@ -11,6 +11,7 @@ use super::backend::{BackendId, Capacity};
 use super::demand::{OutputLimit, Progress, TenantId};
 use super::footprint::Shape;
 use super::forecast::{LengthModel, Runner};
+use super::lengths::{ClassKey, Growth};
 use super::prefix::{PrefixChain, PrefixHash};
 use super::time::Time;
 use super::units::{Blocks, Tokens};
@@ -27,6 +28,10 @@ pub(super) struct Entry {
     /// The output bound the engine was told, or left open.
     pub(super) output: OutputLimit,
     pub(super) progress: Progress,
+    /// The class of its answers; `None` where nothing is generated.
+    pub(super) class: Option<ClassKey>,
+    /// Tokens each sequence was expected to emit when it was taken.
+    pub(super) foreseen: Tokens,
     /// Tokens each sequence has emitted, rounded up.
     pub(super) generated: Tokens,
     /// Blocks of its own; the pinned prefix comes on top.
@@ -141,8 +146,13 @@ impl Ledger {
 
     /// Records that each sequence of `lease` has emitted `generated` tokens and,
     /// where it takes its blocks as it grows and `capacity` is given, that it now
-    /// holds the blocks for them.
-    pub(super) fn grow(&mut self, lease: LeaseId, generated: Tokens, capacity: Option<&Capacity>) {
+    /// holds the blocks for them. Says what that is news of.
+    pub(super) fn grow(
+        &mut self,
+        lease: LeaseId,
+        generated: Tokens,
+        capacity: Option<&Capacity>,
+    ) -> Option<(ClassKey, Growth)> {
         let backend = self.home(lease);
         let account = self
             .accounts
@@ -152,10 +162,15 @@ impl Ledger {
             .leases
             .get_mut(&lease)
             .expect("a lease is on its account");
-        entry.generated = entry.generated.max(generated);
+        let growth = Growth {
+            from: entry.generated,
+            to: entry.generated.max(generated),
+        };
+        entry.generated = growth.to;
+        let news = entry.class.map(|class| (class, growth));
         let grows = entry.booking == Booking::AsItGrows;
         let Some(capacity) = capacity.filter(|_| grows) else {
-            return;
+            return news;
         };
         let prefix = Blocks::new(entry.prefix.hashes().len() as u64);
         let own = entry
@@ -166,6 +181,7 @@ impl Ledger {
             account.held += own - entry.own;
             entry.own = own;
         }
+        news
     }
 
     /// Gives everything of `lease` back.
@@ -329,6 +345,8 @@ mod tests {
             shape: Shape::of(&demand),
             output: demand.output,
             progress: demand.progress,
+            class: None,
+            foreseen: Tokens::ZERO,
             generated: Tokens::ZERO,
             booking: Booking::AsItGrows,
             own: Blocks::new(own),

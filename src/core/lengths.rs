@@ -132,6 +132,12 @@ impl Lengths {
         }
     }
 
+    /// Changes what is believed where nothing is known.
+    pub fn set_prior(&mut self, prior: Tokens) {
+        self.prior = Arc::new(Table::prior(prior));
+        self.model.draw(&self.prior);
+    }
+
     /// The survival of answers of class `key` with this bound, by all that is
     /// known: of the class, else of its tenant, else of the model, else the prior.
     /// O(log classes); draws nothing.

@@ -113,12 +113,17 @@ pub(super) struct Fleet<'a> {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Output tokens expected of one sequence: for shares, charges and length.
-    pub(super) fn expected_output(&self, output: OutputLimit) -> Tokens {
-        let open = match self {
+    /// Output expected of a sequence nobody has set a limit to, before any was seen.
+    pub(super) fn open_output(&self) -> Tokens {
+        match self {
             Self::Strict => ForecastPolicy::STRICT_OPEN_OUTPUT,
             Self::Forecast(policy) => policy.open_output,
-        };
+        }
+    }
+
+    /// Output tokens expected of one sequence: for shares, charges and length.
+    pub(super) fn expected_output(&self, output: OutputLimit) -> Tokens {
+        let open = self.open_output();
         match output {
             OutputLimit::Asked(bound) => bound,
             OutputLimit::Open { at_most } => at_most.unwrap_or(open).min(open),

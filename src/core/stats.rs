@@ -92,6 +92,13 @@ pub struct Totals {
     pub failed: u64,
     /// Leases whose client left.
     pub cancelled: u64,
+    /// Answers whose length was seen to its end, and so judges the forecast.
+    pub measured: u64,
+    /// Output tokens of one sequence of each of those.
+    pub measured_output: Tokens,
+    /// By how many tokens the mean expected at admission was off, over or under,
+    /// for each of those: divided by `measured_output`, the relative error.
+    pub output_error: Tokens,
     /// Admissions that took a backend over its capacity. Always 0: anything else
     /// is a fault of this program.
     pub overdrawn: u64,

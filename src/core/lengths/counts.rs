@@ -84,6 +84,11 @@ impl Counts {
         if self.pending < (1 + self.seen / 8).min(OFTENEST) {
             return;
         }
+        self.draw(above);
+    }
+
+    /// Draws the curve anew. O(bins).
+    pub(super) fn draw(&mut self, above: &Table) {
         self.pending = 0;
         self.table = Arc::new(Table::of(std::array::from_fn(|bin| {
             let ended = self.ended[bin] + SHRINKAGE * above.hazards[bin];

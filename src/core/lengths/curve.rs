@@ -138,6 +138,14 @@ impl Curve {
         ((until - before) / alive).clamp(1.0, to_bound.as_f64().max(1.0))
     }
 
+    /// Tokens a whole answer has on average, rounded **up**, at least 1.
+    pub fn mean(&self) -> Tokens {
+        let mean = self.mean_remaining(Tokens::ZERO);
+        // A share of what is surely more: tokens come from floats no other way.
+        let whole = Tokens::new(bins::edge(BINS)).max(self.bound.believable());
+        Tokens::new(1) + whole.share((mean - 1e-9) / whole.as_f64())
+    }
+
     /// The fewest further tokens which a share `q` (0..=1) of the sequences that
     /// have emitted `generated` does not exceed, rounded **up** and at least 1.
     /// Beyond the last bin: all up to the bound.
