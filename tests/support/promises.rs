@@ -166,8 +166,12 @@ impl Watch {
                 finished,
                 failed,
                 cancelled,
+                measured,
+                measured_output: _,
+                output_error: _,
                 overdrawn,
             } = state.totals;
+            assert!(measured <= finished, "a length was learned twice");
             let waiting = u64::from(state.queue.requests);
             assert_eq!(received, admitted + waiting + refused + expired + left);
             let leases = state.backends.iter().map(|at| u64::from(at.leases));
