@@ -9,6 +9,7 @@
 pub mod policy;
 pub mod record;
 pub mod setup;
+pub mod traces;
 
 pub use policy::{Policy, PolicyKind};
 pub use record::{NodeRecord, Outcome, Promise, Record};
