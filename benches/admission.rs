@@ -47,6 +47,7 @@ fn main() {
     let forecast = Reservation::Forecast(ForecastPolicy {
         open_output: Tokens::new(512),
         margin: 0.97,
+        ..ForecastPolicy::default()
     });
     for (name, reservation) in [("strict", Reservation::Strict), ("forecast", forecast)] {
         for (backends, waiting) in [(1, 0), (8, 0), (64, 0), (8, 1000), (64, 10_000)] {

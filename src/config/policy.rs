@@ -20,6 +20,7 @@ impl Config {
         let forecast = ForecastPolicy {
             open_output: admission.open_output_tokens,
             margin: admission.plan_share,
+            confidence: admission.confidence,
         };
         PoolPolicy {
             reservation: match admission.reservation {

@@ -186,6 +186,8 @@ pub struct AdmissionConfig {
     pub open_output_tokens: Tokens,
     /// Share of a KV pool that may be planned under `forecast`, 0.5..=1.
     pub plan_share: f64,
+    /// How sure the forecast is to be, in standard deviations of the peak, 0..=4.
+    pub confidence: f64,
     /// KV pool of a backend whose capacity is unknown, in tokens.
     pub assumed_kv_tokens: Tokens,
     /// Share of the smallest tier's pool from which a request is long, 0.01..=1.

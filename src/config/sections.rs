@@ -209,6 +209,7 @@ pub(super) fn admission(mut section: Section<'_>) -> AdmissionConfig {
         open_output_tokens: tokens(&mut section, "open_output_tokens", 1..=1_000_000)
             .unwrap_or(default.open_output_tokens),
         plan_share: section.share("plan_share", 0.5..=1.0, default.plan_share),
+        confidence: section.share("confidence", 0.0..=4.0, default.confidence),
         assumed_kv_tokens: tokens(&mut section, "assumed_kv_tokens", 256..=MOST_TOKENS)
             .unwrap_or(default.assumed_kv_tokens),
         long_share: section.share("long_share", 0.01..=1.0, default.long_share),

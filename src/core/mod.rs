@@ -12,6 +12,7 @@ pub mod backend;
 pub mod demand;
 pub mod dispatch;
 pub mod fairness;
+mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod footprint;

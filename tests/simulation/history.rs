@@ -355,6 +355,7 @@ fn policy(kind: Kind, random: &mut Random) -> PoolPolicy {
     let forecast = ForecastPolicy {
         open_output: Tokens::new(random.between(8, 200)),
         margin: 0.97,
+        ..ForecastPolicy::default()
     };
     PoolPolicy {
         reservation: if kind == Kind::Strict {

@@ -89,5 +89,6 @@ pub(crate) fn forecast() -> Reservation {
     Reservation::Forecast(ForecastPolicy {
         open_output: Tokens::new(1024),
         margin: 0.97,
+        ..ForecastPolicy::default()
     })
 }

@@ -82,6 +82,7 @@ fn policy(random: &mut Random) -> PoolPolicy {
     let forecast = ForecastPolicy {
         open_output: Tokens::new(50),
         margin: 0.97,
+        ..ForecastPolicy::default()
     };
     PoolPolicy {
         reservation: if random.one_in(3) {

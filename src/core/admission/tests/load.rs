@@ -118,6 +118,7 @@ fn open_outputs_run_side_by_side_by_what_is_expected_of_them() {
         policy(Reservation::Forecast(ForecastPolicy {
             open_output: expected,
             margin: 0.97,
+            ..ForecastPolicy::default()
         })),
         &[(STANDARD, 2500)],
     );
@@ -145,6 +146,7 @@ fn an_output_far_past_what_was_expected_is_booked_as_it_grows() {
         policy(Reservation::Forecast(ForecastPolicy {
             open_output: Tokens::new(1024),
             margin: 0.97,
+            ..ForecastPolicy::default()
         })),
         &[(STANDARD, 1500)],
     );

@@ -72,6 +72,7 @@ pub(super) fn forecast(margin: f64, backends: &[(Tier, u64)]) -> Admission {
         policy(Reservation::Forecast(ForecastPolicy {
             open_output,
             margin,
+            ..ForecastPolicy::default()
         })),
         backends,
     )
