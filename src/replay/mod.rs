@@ -1,15 +1,26 @@
 //! Floor 2: a trace played against a simulated fleet under a policy, in virtual time.
 //!
 //! [`setup`] is what is played, [`policy`] who decides, [`record`] what came of it;
-//! [`Run`] is the whole of it. The engines are [`sim::engine`](crate::sim::engine); "ours" is the
+//! [`Run::play`] plays. The engines are [`sim::engine`](crate::sim::engine); "ours" is the
 //! shipped [`core`](crate::core) and nothing else; the rivals are emulations of published
 //! rules and see what such products see. Never reads a clock, a file or an environment:
 //! equal input gives an equal record on every machine.
 
+mod gateway;
+mod ours;
+mod place;
 pub mod policy;
 pub mod record;
+mod rivals;
 pub mod setup;
+#[cfg(test)]
+mod tests;
 pub mod traces;
+mod world;
+
+use crate::core::time::Time;
+use ours::OurGateway;
+use world::World;
 
 pub use policy::{Policy, PolicyKind};
 pub use record::{NodeRecord, Outcome, Promise, Record};
@@ -28,4 +39,16 @@ pub struct Run<'a> {
     pub conditions: &'a Conditions,
     /// Of every draw: equal runs give equal records.
     pub seed: u64,
+}
+
+impl Run<'_> {
+    /// Plays the run to its end. `progress` is told the time whenever it has moved on by a
+    /// second. Cost: about as many steps as the engines make.
+    pub fn play(self, progress: &mut dyn FnMut(Time)) -> Record {
+        let gateway = match self.policy {
+            Policy::Ours(ours) => Box::new(OurGateway::new(self, ours)),
+            _ => rivals::gateway(self).expect("what is not ours is a rival's"),
+        };
+        World::new(self, gateway).play(progress)
+    }
 }

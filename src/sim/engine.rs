@@ -197,6 +197,10 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Tokens computed again because of preemptions, prefix hits left out.
     pub recomputed: Tokens,
+    /// Tokens whose KV a preemption gave up.
+    pub discarded: Tokens,
+    /// Tokens computed as prefill: prompts, and what is computed again.
+    pub prefilled: Tokens,
     /// Prompt tokens of sequences whose prefill is complete; recomputation does not count.
     pub prompt: Tokens,
     /// Tokens generated so far.
@@ -360,6 +364,11 @@ impl Engine {
     /// Levels and counters now.
     pub fn stats(&self) -> EngineStats {
         self.scheduler.stats()
+    }
+
+    /// KV blocks held by running sequences, as in [`Engine::stats`] but at no cost.
+    pub fn used(&self) -> Blocks {
+        self.scheduler.used()
     }
 
     /// How long a step of this engine lasts for `batch`.

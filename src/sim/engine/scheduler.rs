@@ -330,6 +330,7 @@ impl Scheduler {
             batch.decode_context += before + chunk;
         } else {
             batch.prefill += chunk;
+            self.counters.prefilled += chunk;
             batch.prefill_attention += chunk.as_f64() * (before.as_f64() + chunk.as_f64() / 2.0);
         }
         self.counters.recomputed += (before + chunk).min(sequence.lost).saturating_sub(before);
@@ -352,6 +353,7 @@ impl Scheduler {
             self.used(),
             self.spec.usable(),
         );
+        self.counters.discarded += self.sequences[id].computed;
         let blocks = self.sequences[id].preempt();
         self.pool.release(&blocks);
         self.waiting.push_front(id);
@@ -413,7 +415,7 @@ impl Scheduler {
         );
     }
 
-    fn used(&self) -> Blocks {
+    pub(super) fn used(&self) -> Blocks {
         self.spec.usable() - self.pool.free()
     }
 }
