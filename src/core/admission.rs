@@ -36,6 +36,7 @@ pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 mod drain;
 mod learning;
 mod outcome;
+mod pacing;
 mod refuse;
 mod roster;
 #[cfg(test)]
@@ -67,6 +68,7 @@ pub struct Admission {
     flows: Flows,
     drain: Drain,
     lengths: Lengths,
+    paces: pacing::TierPaces,
     totals: Totals,
     round: Round,
     failures: drain::Failures,
@@ -134,6 +136,7 @@ impl Admission {
             queue: Queue::default(),
             flows: Flows::default(),
             drain: Drain::default(),
+            paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
             failures: drain::Failures::default(),
@@ -281,12 +284,10 @@ impl Admission {
         out: &mut Vec<Effect>,
     ) {
         let id = self.ledger.home(lease);
-        if let Some((prompt, admitted)) = self.ledger.first_token(lease) {
-            self.on_first_token(id, prompt, now - admitted);
-        }
         let sequences = self.ledger.sequences_of(lease);
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
+        self.on_emitted(now, lease, each);
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
         if let Some((class, growth)) = self.ledger.grow(lease, each, capacity.as_ref()) {
             self.lengths.on_grown(class, growth);
@@ -327,7 +328,7 @@ impl Admission {
             },
         );
         self.drain.on_release(now, prompt + generated);
-        self.on_given_back(id, lease);
+        self.on_given_back(now, id, lease);
         self.close_retired(id);
         self.start_round(now, out);
     }
@@ -413,6 +414,7 @@ impl Admission {
         let lease = self.ledger.take(place.backend, entry);
         if demand.work != Work::Aside {
             self.on_taken(place.backend, lease);
+            self.on_sent(now, (place.backend, lease), demand);
         }
         let (held, blocks) = (
             self.ledger.account(place.backend).held(),

@@ -102,15 +102,6 @@ impl Ledger {
             .expect("a lease is in the books until it is released")
     }
 
-    /// Prompt and admission time of a lease that has no token yet.
-    pub(super) fn first_token(&self, lease: LeaseId) -> Option<(Tokens, Time)> {
-        let entry = self.account(self.home(lease)).leases.get(&lease)?;
-        entry
-            .generated
-            .is_zero()
-            .then(|| (entry.shape.prompt_total(), entry.admitted))
-    }
-
     pub(super) fn sequences_of(&self, lease: LeaseId) -> u64 {
         let account = self.account(self.home(lease));
         account

@@ -8,6 +8,7 @@
 #![deny(clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod admission;
+mod ahead;
 pub mod backend;
 pub mod demand;
 pub mod dispatch;
@@ -19,6 +20,7 @@ pub mod footprint;
 pub mod forecast;
 pub mod ledger;
 pub mod lengths;
+mod pace;
 pub mod placement;
 pub mod prefix;
 pub mod queue;

@@ -9,6 +9,7 @@ use super::backend::{BackendId, Health, Tier, TierSet, Trust};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Work};
 use super::footprint::Shape;
 use super::ledger::Ledger;
+use super::pace::Prefill;
 use super::queue::TicketId;
 use super::roster::Backend;
 use super::time::Time;
@@ -358,7 +359,7 @@ impl Fleet<'_> {
             .iter()
             .filter(|backend| backend.tier == Tier::Offload && backend.admits());
         let soonest = offload
-            .map(|backend| backend.first_token_after(asked.shape.prompt_total()))
+            .map(|backend| backend.first_token_after(self.now, Prefill::of(asked.demand)))
             .min();
         soonest
             .zip(self.wait)

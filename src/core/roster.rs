@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
+use super::ahead::{Ahead, span};
 use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust};
 use super::demand::{Demand, OffloadRule, OutputLimit, Work};
 use super::footprint::Shape;
 use super::ledger::LeaseId;
+use super::pace::{Pace, Prefill};
 use super::queue::TicketId;
 use super::time::Time;
-use super::units::{Blocks, Tokens};
-
-/// Taken where nothing was measured: a CPU engine prefills some 500 tokens a second.
-const UNKNOWN_PACE: Duration = Duration::from_millis(2);
+use super::units::Blocks;
 
 /// A backend as placement sees it.
 #[derive(Clone, Debug)]
@@ -28,8 +27,10 @@ pub(super) struct Backend {
     /// Blocks used by traffic that is not ours, by the last scrape.
     pub(super) foreign: Blocks,
     pub(super) standing: Standing,
-    /// Time from admission to the first token for each prompt token, measured.
-    pub(super) pace: Option<Duration>,
+    /// How fast it works.
+    pub(super) pace: Pace,
+    /// The prefill on its way to it.
+    pub(super) ahead: Ahead,
     /// Its free blocks are kept for this waiter.
     pub(super) set_aside: Option<TicketId>,
 }
@@ -60,22 +61,16 @@ impl Backend {
             observed: None,
             foreign: Blocks::ZERO,
             standing: Standing::Active,
-            pace: None,
+            pace: Pace::of_tier(facts.tier),
+            ahead: Ahead::default(),
             set_aside: None,
         }
     }
 
-    /// A prompt of `prompt` tokens had its first token after `passed`.
-    pub(super) fn on_first_token(&mut self, prompt: Tokens, passed: Duration) {
-        let sample = passed / u32::try_from(prompt.get().max(1)).unwrap_or(u32::MAX);
-        // An eighth of each new sample: a few requests make it, one cannot.
-        self.pace = Some(self.pace.map_or(sample, |pace| pace * 7 / 8 + sample / 8));
-    }
-
-    /// Predicted time to the first token of a prompt of `prompt` tokens.
-    pub(super) fn first_token_after(&self, prompt: Tokens) -> Duration {
-        let tokens = u32::try_from(prompt.get()).unwrap_or(u32::MAX);
-        self.pace.unwrap_or(UNKNOWN_PACE).saturating_mul(tokens)
+    /// Predicted time from now to the first token of `work`, sent there now.
+    pub(super) fn first_token_after(&self, now: Time, work: Prefill) -> Duration {
+        let ahead = self.ahead.remaining(now, &self.pace);
+        span(ahead + self.pace.prefill(work) + self.pace.delay())
     }
 
     pub(super) fn is_active(&self) -> bool {

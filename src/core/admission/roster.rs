@@ -10,7 +10,7 @@ use crate::core::ledger::LeaseId;
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
-use crate::core::units::{Blocks, Tokens};
+use crate::core::units::Blocks;
 
 impl Admission {
     /// A backend joins, on books of its own. A place that was removed and still
@@ -27,6 +27,8 @@ impl Admission {
             let capacity = facts.capacity.or(backend.capacity);
             *backend = Backend {
                 capacity,
+                pace: backend.pace.clone(),
+                ahead: std::mem::take(&mut backend.ahead),
                 ..Backend::new(id, facts)
             };
             self.recheck(now, out);
@@ -39,7 +41,11 @@ impl Admission {
             generation,
         };
         self.ledger.open(id);
-        self.backends.push(Backend::new(id, facts));
+        let pace = self.paces.of(facts.tier).clone();
+        self.backends.push(Backend {
+            pace,
+            ..Backend::new(id, facts)
+        });
         self.recheck(now, out);
         id
     }
@@ -71,7 +77,11 @@ impl Admission {
             health: Health::Starting,
         };
         self.retire(id, Standing::Restarted);
-        self.add_backend(now, facts, out)
+        let new = self.add_backend(now, facts, out);
+        if let Some(backend) = self.backend_mut(new) {
+            backend.pace = old.pace;
+        }
+        new
     }
 
     /// The capacity of a backend is known, or has changed. If it fell below
@@ -213,15 +223,10 @@ impl Admission {
     }
 
     /// If that was the trial, another may follow.
-    pub(super) fn on_given_back(&mut self, id: BackendId, lease: LeaseId) {
+    pub(super) fn on_given_back(&mut self, now: Time, id: BackendId, lease: LeaseId) {
         if let Some(backend) = self.backend_mut(id) {
+            backend.ahead.on_ended(now, lease);
             backend.trial = backend.trial.filter(|&trial| trial != lease);
-        }
-    }
-
-    pub(super) fn on_first_token(&mut self, id: BackendId, prompt: Tokens, passed: Duration) {
-        if let Some(backend) = self.backend_mut(id) {
-            backend.on_first_token(prompt, passed);
         }
     }
 
@@ -229,7 +234,7 @@ impl Admission {
         self.backends.iter().find(|backend| backend.id == id)
     }
 
-    fn backend_mut(&mut self, id: BackendId) -> Option<&mut Backend> {
+    pub(super) fn backend_mut(&mut self, id: BackendId) -> Option<&mut Backend> {
         self.backends.iter_mut().find(|backend| backend.id == id)
     }
 
