@@ -9,6 +9,7 @@
 mod gateway;
 mod ours;
 mod place;
+pub mod fleet;
 pub mod policy;
 pub mod record;
 mod rivals;
