@@ -13,6 +13,12 @@
 //! longer (censored), so neither makes answers look shorter than they are, and a
 //! class that always runs into its bound ends with all its mass there.
 //!
+//! Before answers have stopped by themselves, a bound that a client has set is
+//! taken to be where they end. Classes are split by tenant and by prompt because
+//! that is what tells lengths apart in public traces: the tenant in ServeGen's
+//! deepseek-r1, the prompt in Azure's conversations of 2023; neither costs much
+//! where it says nothing (Mooncake's conversations).
+//!
 //! Invariant: a bounded number of classes, whatever clients ask for.
 
 use std::ops::RangeInclusive;
@@ -42,6 +48,10 @@ const MOST_OF_A_TENANT: usize = 64;
 /// Tenants that are remembered.
 const MOST_TENANTS: usize = 1024;
 
+/// How many answers that stop by themselves outweigh the suspicion that answers
+/// go to the bound a client has set.
+const SUSPICION: f64 = 4.0;
+
 /// Requests whose answers are expected to be alike in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassKey {
@@ -65,14 +75,23 @@ pub struct Growth {
 /// What is known of the output lengths of one pool.
 #[derive(Clone, Debug)]
 pub struct Lengths {
-    prior: Arc<Table>,
+    prior: Prior,
     model: Counts,
+    /// Answers that stopped by themselves, short of any bound.
+    stopped: u32,
     tenants: Shelf<TenantId>,
     classes: Shelf<ClassKey>,
 }
 
+/// What is believed where nothing is known.
+#[derive(Clone, Debug)]
+struct Prior {
+    mean: Tokens,
+    table: Arc<Table>,
+}
+
 /// A fact about one answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Fact {
     Passed,
     Ended,
@@ -118,15 +137,16 @@ fn magnitude(tokens: Tokens) -> u8 {
 // === impl Lengths ===
 
 impl Lengths {
-    /// Nothing learned: half of the answers longer than `prior` tokens, with a
-    /// heavy tail. Too small a prior makes the first admissions of a new pool
-    /// optimistic, too large a one makes them wait for each other; after some
-    /// tens of answers it does not matter.
+    /// Nothing learned: answers of `prior` tokens on average, with a heavy tail.
+    /// Too small a prior makes the first admissions of a new pool optimistic, too
+    /// large a one makes them wait for each other; after some tens of answers it
+    /// does not matter.
     pub fn new(prior: Tokens) -> Self {
-        let prior = Arc::new(Table::prior(prior));
+        let table = Arc::new(Table::prior(prior));
         Self {
-            model: Counts::new(Arc::clone(&prior)),
-            prior,
+            model: Counts::new(Arc::clone(&table)),
+            prior: Prior { mean: prior, table },
+            stopped: 0,
             tenants: Shelf::new(MOST_TENANTS),
             classes: Shelf::new(MOST_CLASSES),
         }
@@ -134,8 +154,9 @@ impl Lengths {
 
     /// Changes what is believed where nothing is known.
     pub fn set_prior(&mut self, prior: Tokens) {
-        self.prior = Arc::new(Table::prior(prior));
-        self.model.draw(&self.prior);
+        let table = Arc::new(Table::prior(prior));
+        self.prior = Prior { mean: prior, table };
+        self.model.draw(&self.prior.table);
     }
 
     /// The survival of answers of class `key` with this bound, by all that is
@@ -145,7 +166,19 @@ impl Lengths {
         let class = self.classes.get(key);
         let known = class.or_else(|| self.tenants.get(key.tenant));
         let table = known.unwrap_or(&self.model).table();
-        Curve::new(Arc::clone(table), output)
+        let (bound, unbroken) = match output {
+            OutputLimit::Asked(bound) => (bound, self.unbroken(bound)),
+            OutputLimit::Open { at_most } => (at_most.unwrap_or(Tokens::MAX), 0.0),
+        };
+        Curve::new(Arc::clone(table), bound, unbroken)
+    }
+
+    /// Share of answers taken to go to `bound` before it is known how far they go:
+    /// all where it is near what is expected anyhow, fewer the further beyond it is,
+    /// since a large bound is mostly a default that nobody means.
+    fn unbroken(&self, bound: Tokens) -> f64 {
+        let near = self.prior.mean.as_f64() * 2.0 / bound.as_f64().max(1.0);
+        near.min(1.0) * SUSPICION / (SUSPICION + f64::from(self.stopped))
     }
 
     /// A running answer has grown. Cheap where it has not left its bin.
@@ -177,7 +210,8 @@ impl Lengths {
     }
 
     fn on_fact(&mut self, key: ClassKey, growth: Growth, fact: Fact) {
-        self.model.on_fact(growth, fact, &self.prior);
+        self.stopped = self.stopped.saturating_add(u32::from(fact == Fact::Ended));
+        self.model.on_fact(growth, fact, &self.prior.table);
         let above = self.model.table();
         let tenant = self.tenants.take_up(key.tenant, above);
         tenant.on_fact(growth, fact, above);

@@ -9,7 +9,6 @@
 use std::sync::Arc;
 
 use super::bins::{self, BINS};
-use crate::core::demand::OutputLimit;
 use crate::core::units::Tokens;
 
 /// Where fewer than this share of answers end before their bound, all are taken
@@ -22,6 +21,8 @@ pub struct Curve {
     table: Arc<Table>,
     /// The engine stops here; [`Tokens::MAX`] where nobody has set a bound.
     bound: Tokens,
+    /// Share of answers that are taken to go to the bound whatever the table says.
+    unbroken: f64,
     /// Whether every answer is taken to end at the bound.
     certain: bool,
 }
@@ -54,43 +55,61 @@ impl Table {
         }
     }
 
-    /// Where nothing is known: half of all answers are longer than `median`, and
-    /// of those that outlive any length `g` half outlive `2 g + median`. The tail
-    /// is heavy (Lomax of shape 1), so a large bound keeps its probability.
-    pub(super) fn prior(median: Tokens) -> Self {
-        let scale = median.max(Tokens::new(1)).as_f64();
-        let hazard = |bin: usize| 1.0 - (scale + edge(bin)) / (scale + edge(bin + 1));
-        Self::of(std::array::from_fn(hazard))
+    /// Where nothing is known: `mean` tokens on average, and `mean + g` more of
+    /// those that outlive any length `g` (Lomax of shape 2): the longer, the longer
+    /// still, as answers are.
+    pub(super) fn prior(mean: Tokens) -> Self {
+        let scale = mean.max(Tokens::new(1)).as_f64();
+        let alive = |bin: usize| (scale / (scale + edge(bin))).powi(2);
+        Self::of(std::array::from_fn(|bin| 1.0 - alive(bin + 1) / alive(bin)))
     }
 
-    /// Survival beyond `at`, and the tokens emitted on average until then.
-    fn at(&self, at: Tokens) -> (f64, f64) {
-        let bin = bins::around(at);
-        let (from, to) = (edge(bin), edge(bin + 1));
-        let part = (at.as_f64().min(to) - from) / (to - from);
+    /// Share of answers longer than `length`.
+    fn at(&self, length: Tokens) -> f64 {
+        let bin = bins::around(length);
         let above = self.survival[bin];
-        let here = above + (self.survival[bin + 1] - above) * part;
-        let area = self.area[bin] + part * (to - from) * (above + here) / 2.0;
-        (here, area)
+        above + (self.survival[bin + 1] - above) * part(bin, length)
+    }
+
+    /// Tokens emitted on average up to `length`.
+    fn area(&self, length: Tokens) -> f64 {
+        let bin = bins::around(length);
+        let into = part(bin, length) * (edge(bin + 1) - edge(bin));
+        self.area[bin] + into * (self.survival[bin] + self.at(length)) / 2.0
+    }
+
+    /// The least length that at most a share `alive` exceeds, rounded **up**;
+    /// `None` where it lies beyond the last bin.
+    fn length_at(&self, alive: f64) -> Option<Tokens> {
+        let end = self.survival.partition_point(|&there| there > alive);
+        if end > BINS {
+            return None;
+        }
+        let Some(bin) = end.checked_sub(1) else {
+            return Some(Tokens::ZERO);
+        };
+        let (above, below) = (self.survival[bin], self.survival[end]);
+        let (from, to) = (bins::edge(bin), bins::edge(end));
+        // Rounding down what is left of the bin rounds the length up.
+        let beyond = Tokens::new(to - from).share((alive - below) / (above - below));
+        Some(Tokens::new(to) - beyond)
     }
 }
 
 // === impl Curve ===
 
 impl Curve {
-    pub(super) fn new(table: Arc<Table>, output: OutputLimit) -> Self {
-        let bound = match output {
-            OutputLimit::Asked(bound) => bound,
-            OutputLimit::Open { at_most } => at_most.unwrap_or(Tokens::MAX),
-        };
-        let bound = bound.max(Tokens::new(1));
-        let before = bound.saturating_sub(Tokens::new(1));
-        let certain = bound < Tokens::MAX && table.at(before).0 >= NEARLY_ALL;
-        Self {
+    /// `unbroken` is the share of answers which go to `bound`, whatever else is known.
+    pub(super) fn new(table: Arc<Table>, bound: Tokens, unbroken: f64) -> Self {
+        let mut curve = Self {
             table,
-            bound,
-            certain,
-        }
+            bound: bound.max(Tokens::new(1)),
+            unbroken,
+            certain: false,
+        };
+        let before = curve.bound.saturating_sub(Tokens::new(1));
+        curve.certain = curve.bound < Tokens::MAX && curve.at(before) >= NEARLY_ALL;
+        curve
     }
 
     /// Probability that an answer is longer than `generated` tokens, 0..=1; 0
@@ -101,7 +120,7 @@ impl Curve {
         } else if self.certain {
             1.0
         } else {
-            self.table.at(generated).0
+            self.at(generated)
         }
     }
 
@@ -119,7 +138,7 @@ impl Curve {
         if self.certain {
             return 1.0;
         }
-        self.table.at(then).0 / self.table.at(generated).0
+        self.at(then) / self.at(generated)
     }
 
     /// Tokens a sequence that has emitted `generated` still emits on average, at
@@ -133,17 +152,19 @@ impl Curve {
         if generated >= last {
             return to_bound.min(generated).as_f64().max(1.0);
         }
-        let (alive, before) = self.table.at(generated);
-        let (_, until) = self.table.at(self.bound.min(last));
-        ((until - before) / alive).clamp(1.0, to_bound.as_f64().max(1.0))
+        let end = self.bound.min(last);
+        let of_table = self.table.area(end) - self.table.area(generated);
+        let of_bound = end.saturating_sub(generated).as_f64();
+        let mean = self.mixed(of_bound, of_table) / self.at(generated);
+        mean.clamp(1.0, to_bound.as_f64().max(1.0))
     }
 
     /// Tokens a whole answer has on average, rounded **up**, at least 1.
     pub fn mean(&self) -> Tokens {
-        let mean = self.mean_remaining(Tokens::ZERO);
-        // A share of what is surely more: tokens come from floats no other way.
-        let whole = Tokens::new(bins::edge(BINS)).max(self.bound.believable());
-        Tokens::new(1) + whole.share((mean - 1e-9) / whole.as_f64())
+        let most = self.bound.min(Tokens::new(bins::edge(BINS)));
+        let beyond = most.as_f64() - self.mean_remaining(Tokens::ZERO);
+        // Rounding down what is left over rounds the mean up.
+        most - most.share(beyond / most.as_f64())
     }
 
     /// The fewest further tokens which a share `q` (0..=1) of the sequences that
@@ -154,21 +175,12 @@ impl Curve {
         if self.certain {
             return to_bound;
         }
-        let target = self.table.at(generated).0 * (1.0 - q.clamp(0.0, 1.0));
-        let survival = &self.table.survival;
-        let end = survival.partition_point(|&alive| alive > target);
-        if end > BINS {
-            return to_bound;
-        }
-        let Some(bin) = end.checked_sub(1) else {
-            return Tokens::new(1);
-        };
-        let part = (survival[bin] - target) / (survival[bin] - survival[bin + 1]);
-        let width = Tokens::new(bins::edge(end) - bins::edge(bin));
-        let length = Tokens::new(bins::edge(bin)) + width - width.share(1.0 - part);
-        length
-            .saturating_sub(generated)
-            .clamp(Tokens::new(1), to_bound)
+        let left = self.at(generated) * (1.0 - q.clamp(0.0, 1.0)) - self.unbroken;
+        let length = self.table.length_at(left / (1.0 - self.unbroken));
+        let ahead = |length: Tokens| length.saturating_sub(generated);
+        length.map_or(to_bound, |length| {
+            ahead(length).clamp(Tokens::new(1), to_bound)
+        })
     }
 
     /// The length every answer is taken to have, where that is known: the bound
@@ -176,6 +188,20 @@ impl Curve {
     pub fn certain(&self) -> Option<Tokens> {
         self.certain.then_some(self.bound)
     }
+
+    fn at(&self, length: Tokens) -> f64 {
+        self.mixed(1.0, self.table.at(length))
+    }
+
+    fn mixed(&self, of_bound: f64, of_table: f64) -> f64 {
+        self.unbroken * of_bound + (1.0 - self.unbroken) * of_table
+    }
+}
+
+/// How much of `bin` lies below `length`, 0..=1.
+fn part(bin: usize, length: Tokens) -> f64 {
+    let (from, to) = (edge(bin), edge(bin + 1));
+    ((length.as_f64() - from) / (to - from)).min(1.0)
 }
 
 fn edge(bin: usize) -> f64 {
