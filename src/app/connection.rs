@@ -228,7 +228,7 @@ async fn serve_http1<I, S, B>(
         Ok(()) if !unread.is_so() => {}
         Ok(()) => linger(io).await,
         Err(error) => {
-            tracing::debug!(%error, "client connection ended");
+            tracing::debug!(error = chain(&error), "client connection ended");
             if !error.is_timeout() {
                 linger(io).await;
             } else if !parts.read_buf.is_empty() {
@@ -236,6 +236,12 @@ async fn serve_http1<I, S, B>(
             }
         }
     }
+}
+
+/// An error with all that it comes from: by itself hyper's names a protocol.
+fn chain(error: &hyper::Error) -> String {
+    let causes = std::iter::successors(error.source(), |&cause| cause.source());
+    causes.fold(error.to_string(), |said, cause| format!("{said}: {cause}"))
 }
 
 /// Says that nothing more comes, and takes what the client still sends.
@@ -336,7 +342,7 @@ async fn serve_http2<I, S, B>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "client connection ended");
+        tracing::debug!(error = chain(&error), "client connection ended");
     }
     tasks.abort();
 }

@@ -23,7 +23,7 @@ use super::error::Error;
 use super::follow::Follower;
 use super::gateway::{Gateway, Visitor, timing};
 use super::listen::listen;
-use super::sockets::prepare;
+use super::sockets::{bind, prepare};
 
 /// How often [`Running::ready`] looks.
 const READY_LOOK: Duration = Duration::from_millis(10);
@@ -55,13 +55,9 @@ pub struct Running {
 /// An address cannot be bound, a backend's address or key cannot be used, the
 /// access log cannot be opened.
 pub async fn start(config: Config) -> Result<Running, Error> {
-    let bind = async |addr: SocketAddr| {
-        TcpListener::bind(addr)
-            .await
-            .map_err(|source| Error::Bind { addr, source })
-    };
-    let listener = bind(config.server.listen).await?;
-    let admin_listener = bind(config.admin.listen).await?;
+    let bind = |addr| bind(addr).map_err(|source| Error::Bind { addr, source });
+    let listener = bind(config.server.listen)?;
+    let admin_listener = bind(config.admin.listen)?;
     let (addr, admin_addr) = (local(&listener)?, local(&admin_listener)?);
     let client = Client::<Tcp>::tcp(timing(&config.upstream));
     let gateway = Arc::new(Gateway::assemble(config, client)?);

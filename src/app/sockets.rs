@@ -1,15 +1,40 @@
-//! What the system is asked to do for a client's connection.
+//! What the system is asked to do for clients' connections.
 //!
-//! Decides how a client is noticed whose machine has vanished: nothing is
-//! closed then, and nobody says so. Never reads or writes.
+//! Decides how many may come at one moment, and how a client is noticed whose
+//! machine has vanished: nothing is closed then, and nobody says so. Never reads
+//! or writes.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Connections that the system makes while none is accepted; it may hold this to
+/// fewer (`net.core.somaxconn`). One that comes when there are so many is made
+/// by half, and reset as soon as its client sends more than one packet: HTTP/2
+/// always does. The usual 128 is less than what a crowd sends in the
+/// milliseconds in which this process is not running.
+const BACKLOG: u32 = 4096;
 
 /// Questions that go unanswered before a quiet connection is given up.
 const QUESTIONS: u32 = 4;
+
+/// Listens on `addr`.
+///
+/// # Errors
+/// The system's own.
+pub(super) fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match addr {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A restart finds its address still in use by what its predecessor closed.
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
 
 /// Sends small writes at once, and gives a client up that is silent to the
 /// system's own questions, or acknowledges nothing, for `dead_after`. Best effort:
@@ -25,7 +50,7 @@ pub(super) fn prepare(stream: &TcpStream, dead_after: Duration) {
 }
 
 /// Half of the time passes in quiet, the other half in questions.
-fn watch(stream: &TcpStream, dead_after: Duration) -> std::io::Result<()> {
+fn watch(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
     let quiet = dead_after / 2;
     let between = (quiet / QUESTIONS).max(Duration::from_secs(1));
     let questions = TcpKeepalive::new()
@@ -43,7 +68,29 @@ fn watch(stream: &TcpStream, dead_after: Duration) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::net::TcpListener;
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_crowd_that_comes_while_none_is_accepted_is_connected() {
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let crowd = most.trim().parse().unwrap_or(128).min(300);
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut connected = Vec::new();
+        for _ in 0..crowd {
+            // Without room the second try of the system's own would hang here.
+            let limit = Duration::from_secs(30);
+            connected.push(std::net::TcpStream::connect_timeout(&addr, limit).unwrap());
+        }
+        for mut stream in connected {
+            // Two packets: whoever is connected by half is reset at the second.
+            for part in [b"PRI", b"SM\r"] {
+                std::io::Write::write_all(&mut stream, part).unwrap();
+            }
+            let (accepted, _) = listener.accept().await.unwrap();
+            assert_eq!(accepted.peer_addr().unwrap(), stream.local_addr().unwrap());
+        }
+    }
 
     #[tokio::test]
     async fn a_client_that_vanishes_is_asked_after_and_given_up_in_time() {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tidegate::sim::random::Random;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Duty;
 use super::ask::{Ask, Manner};
@@ -117,13 +117,18 @@ impl Client {
                 Err(what) => return Verdict::Visible(what),
             },
         };
+        let asked = Instant::now();
         let verdict = match connection.send(ask.request()).await {
             Ok(answer) => read(answer, ask).await,
             // It was closed for its idleness as the request went out.
             Err(_) if connection.used > 1 => {
-                Verdict::Visible("closed before the request".to_owned())
+                return Verdict::Visible("closed before the request".to_owned());
             }
-            Err(error) => Verdict::Visible(format!("cut before an answer: {}", innermost(&error))),
+            Err(error) => {
+                let (cause, after) = (innermost(&error), asked.elapsed().as_secs());
+                // Nobody can use it again.
+                return Verdict::Visible(format!("cut {after} s after the request: {cause}"));
+            }
         };
         self.kept = Some(connection);
         verdict
