@@ -10,10 +10,10 @@ use http::Uri;
 
 use super::content::Content;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, ClientAddress,
-    Config, Counting, ForwardedHeader, HubAccess, HubSettings, KvOverrides, Limits, Log, LogFormat,
-    Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server, Tenant,
-    TokenizerChoice, Upstream,
+    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, Backend, BackendVisibility,
+    ClientAddress, Config, Counting, ForwardedHeader, HubAccess, HubSettings, KvOverrides, Limits,
+    Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server,
+    Tenant, TokenizerChoice, Upstream,
 };
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -123,6 +123,7 @@ impl Default for Queue {
 impl Default for AdmissionConfig {
     fn default() -> Self {
         Self {
+            mode: AdmissionMode::Enforce,
             reservation: ReservationKind::Forecast,
             open_output_tokens: Tokens::new(1024),
             plan_share: 0.97,
@@ -130,6 +131,12 @@ impl Default for AdmissionConfig {
             assumed_kv_tokens: Tokens::new(8192),
             long_share: 0.25,
             free_reserve: 0.15,
+            late: Some(Duration::from_millis(500)),
+            order_weight: 4.0,
+            patience: Duration::from_secs(30),
+            token_pace: None,
+            first_token: None,
+            first_token_per_1000: Duration::from_millis(250),
         }
     }
 }

@@ -35,10 +35,10 @@ pub use content::{Content, MediaScheme, PrivateHosts, RequestTemplate};
 pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
 pub use problem::{Problem, Problems};
 pub use resolved::{
-    AccessLog, Admin, AdmissionConfig, Anonymous, Auth, Backend, BackendVisibility, ClientAddress,
-    Config, Counting, ForwardedHeader, HubAccess, HubModel, HubSettings, KvLayout, KvOverrides,
-    Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind,
-    Server, Tenant, TokenizerChoice, Upstream,
+    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, Backend, BackendVisibility,
+    ClientAddress, Config, Counting, ForwardedHeader, HubAccess, HubModel, HubSettings, KvLayout,
+    KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
+    ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
 };
 pub use secret::{KeyDigest, Secret};
 pub use surroundings::{Process, Surroundings};

@@ -1,10 +1,14 @@
 //! The resolved configuration in the words of the core.
 
-use super::resolved::{Config, Model, ReservationKind, Tenant};
+use std::time::Duration;
+
+use super::resolved::{AdmissionConfig, Config, Model, ReservationKind, Tenant};
 use crate::core::admission::PoolPolicy;
+use crate::core::dispatch::DispatchPolicy;
 use crate::core::fairness::TenantPolicy;
 use crate::core::placement::{ForecastPolicy, Reservation, TierPolicy};
 use crate::core::queue::QueuePolicy;
+use crate::core::units::Tokens;
 
 impl Config {
     /// The model that serves this id, by name or alias.
@@ -38,9 +42,34 @@ impl Config {
                 free_reserve: admission.free_reserve,
                 long_on_standard: model.long_on_standard,
             },
-            dispatch: crate::core::dispatch::DispatchPolicy::default(),
+            dispatch: admission.dispatch(),
             observed_for: self.probe.stale_after,
         }
+    }
+}
+
+impl AdmissionConfig {
+    /// What is sent when.
+    const fn dispatch(&self) -> DispatchPolicy {
+        DispatchPolicy {
+            late: match self.late {
+                Some(late) => late,
+                None => Duration::MAX,
+            },
+            order_weight: self.order_weight,
+            patience: self.patience,
+            token_pace: self.token_pace,
+        }
+    }
+
+    /// How long after its arrival the first token of a request with this prompt
+    /// is worth having; `None` where that is for ever.
+    pub fn first_token_within(&self, prompt: Tokens) -> Option<Duration> {
+        let base = self.first_token?;
+        // Saturates: a count may be any number, and so far off means never.
+        let nanoseconds = self.first_token_per_1000.as_nanos() * u128::from(prompt.get()) / 1000;
+        let more = u64::try_from(nanoseconds).map_or(Duration::MAX, Duration::from_nanos);
+        Some(base.saturating_add(more))
     }
 }
 

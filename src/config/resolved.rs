@@ -177,9 +177,11 @@ pub struct Queue {
     pub unserved: Unserved,
 }
 
-/// How KV is reserved and tiers are used.
+/// How KV is reserved, what is sent when, and how tiers are used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdmissionConfig {
+    /// Whether what admission decides is done, or only told.
+    pub mode: AdmissionMode,
     /// What a request holds.
     pub reservation: ReservationKind,
     /// Expected output of a request that does not bound it, in tokens.
@@ -194,6 +196,28 @@ pub struct AdmissionConfig {
     pub long_share: f64,
     /// Share of a larger tier kept free of borrowed short traffic, 0..=0.9.
     pub free_reserve: f64,
+    /// Predicted prefill that may be on its way to a backend; `None` is any.
+    pub late: Option<Duration>,
+    /// How often its own prefill counts in the place of a request, 1..=100.
+    pub order_weight: f64,
+    /// Age by which a first token is taken to be wanted where nobody says.
+    pub patience: Duration,
+    /// The time per token that is promised, if any.
+    pub token_pace: Option<Duration>,
+    /// The time to the first token from which on an answer is worth nothing, for
+    /// an empty prompt; `None` where there is no such time.
+    pub first_token: Option<Duration>,
+    /// What each thousand prompt tokens add to that.
+    pub first_token_per_1000: Duration,
+}
+
+/// What becomes of admission's decisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdmissionMode {
+    /// They hold.
+    Enforce,
+    /// Everything is sent at once; what would have been is told.
+    Shadow,
 }
 
 /// What a request holds of the KV pool.

@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use super::jwt;
 use super::reader::Section;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, Auth, ClientAddress, Counting, ForwardedHeader, Log,
-    LogFormat, Probe, Queue, ReservationKind, Server, Upstream,
+    AccessLog, Admin, AdmissionConfig, AdmissionMode, Auth, ClientAddress, Counting,
+    ForwardedHeader, Log, LogFormat, Probe, Queue, ReservationKind, Server, Upstream,
 };
 use super::secret::Secret;
 use super::surroundings::Surroundings;
@@ -28,6 +28,11 @@ const MOST_TOKENS: u64 = 1_000_000_000_000;
 const RESERVATIONS: [(&str, ReservationKind); 2] = [
     ("strict", ReservationKind::Strict),
     ("forecast", ReservationKind::Forecast),
+];
+
+const MODES: [(&str, AdmissionMode); 2] = [
+    ("enforce", AdmissionMode::Enforce),
+    ("shadow", AdmissionMode::Shadow),
 ];
 
 const UNSERVED: [(&str, Unserved); 2] = [("refuse", Unserved::Refuse), ("wait", Unserved::Wait)];
@@ -205,6 +210,7 @@ pub(super) fn queue(mut section: Section<'_>) -> Queue {
 pub(super) fn admission(mut section: Section<'_>) -> AdmissionConfig {
     let default = AdmissionConfig::default();
     let admission = AdmissionConfig {
+        mode: section.word("mode", &MODES, default.mode),
         reservation: section.word("reservation", &RESERVATIONS, default.reservation),
         open_output_tokens: tokens(&mut section, "open_output_tokens", 1..=1_000_000)
             .unwrap_or(default.open_output_tokens),
@@ -214,6 +220,20 @@ pub(super) fn admission(mut section: Section<'_>) -> AdmissionConfig {
             .unwrap_or(default.assumed_kv_tokens),
         long_share: section.share("long_share", 0.01..=1.0, default.long_share),
         free_reserve: section.share("free_reserve", 0.0..=0.9, default.free_reserve),
+        late: section.time_or_off("late", milliseconds(1..=60_000), default.late),
+        order_weight: section.share("order_weight", 1.0..=100.0, default.order_weight),
+        patience: section.time("patience", milliseconds(100..=DAY * 1000), default.patience),
+        token_pace: section.time_or_off("token_pace", milliseconds(1..=60_000), default.token_pace),
+        first_token: section.time_or_off(
+            "first_token",
+            milliseconds(1..=DAY * 1000),
+            default.first_token,
+        ),
+        first_token_per_1000: section.time(
+            "first_token_per_1000_tokens",
+            milliseconds(0..=60_000),
+            default.first_token_per_1000,
+        ),
     };
     section.finish();
     admission

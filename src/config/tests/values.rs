@@ -3,6 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::core::admission::PoolPolicy;
 use crate::core::backend::Tier;
+use crate::core::dispatch::DispatchPolicy;
 use crate::core::fairness::TenantPolicy;
 use crate::core::placement::{ForecastPolicy, Reservation, TierPolicy};
 use crate::core::queue::{QueuePolicy, Unserved};
@@ -207,4 +208,31 @@ fn what_is_allowed_but_seldom_meant_is_told() {
     ];
     assert_eq!(advice, expected);
     assert_eq!(Config::default().advice(), []);
+}
+
+#[test]
+fn the_work_gate_and_the_objective_are_taken_as_written() {
+    let config = least_and(
+        "[admission]\nmode = \"shadow\"\nlate = \"off\"\norder_weight = 2.5\npatience = \"5s\"\n\
+         token_pace = \"40ms\"\nfirst_token = \"2s\"\nfirst_token_per_1000_tokens = \"250ms\"\n",
+    );
+    let config = config.expect("nothing is wrong");
+    let dispatch = DispatchPolicy {
+        late: Duration::MAX,
+        order_weight: 2.5,
+        patience: Duration::from_secs(5),
+        token_pace: Some(Duration::from_millis(40)),
+    };
+    assert_eq!(config.pool_policy(&config.models[0]).dispatch, dispatch);
+    assert_eq!(config.admission.mode, AdmissionMode::Shadow);
+    let within = |prompt| config.admission.first_token_within(Tokens::new(prompt));
+    assert_eq!(within(0), Some(Duration::from_secs(2)));
+    assert_eq!(within(6_500), Some(Duration::from_millis(3_625)));
+    assert!(within(u64::MAX) > Some(Duration::from_secs(1 << 40)));
+    let least = least_and("").expect("nothing is wrong");
+    assert_eq!(least.admission.first_token_within(Tokens::new(9)), None);
+    assert_eq!(
+        least.pool_policy(&least.models[0]).dispatch,
+        DispatchPolicy::default()
+    );
 }
