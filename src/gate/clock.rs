@@ -24,6 +24,11 @@ impl Clock {
         Time::from_start(self.start.elapsed())
     }
 
+    /// An instant in the core's time; the start where it came before.
+    pub fn time(&self, instant: Instant) -> Time {
+        Time::from_start(instant.saturating_duration_since(self.start))
+    }
+
     /// The instant to sleep until for a time of the core.
     pub fn instant(&self, time: Time) -> Instant {
         self.start + (time - Time::ZERO)

@@ -23,6 +23,7 @@ pub(super) fn owned(request: Request<'_>) -> Request<'static> {
         cache_salt: request.cache_salt.map(text),
         kv_transfer_params: request.kv_transfer_params,
         brings_template: request.brings_template,
+        fixed_form: request.fixed_form,
         keys: request.keys,
     }
 }

@@ -152,6 +152,7 @@ impl<'a> Form<'a> {
             cache_salt: None,
             kv_transfer_params: None,
             brings_template: false,
+            fixed_form: false,
             keys: TopLevel::none(),
         })
     }

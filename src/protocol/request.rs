@@ -12,6 +12,7 @@
 //! outlive the view and serve [`splice`](super::splice()) later.
 
 mod error;
+mod shape;
 
 use std::borrow::Cow;
 
@@ -74,6 +75,8 @@ pub struct Request<'a> {
     /// Whether the body brings a chat template of its own, at the top or among
     /// the template's variables: what it makes of the prompt is not known.
     pub brings_template: bool,
+    /// Whether the answer must have a form that the body gives, such as a schema.
+    pub fixed_form: bool,
     /// Where the editable keys are.
     pub keys: TopLevel,
 }
@@ -283,6 +286,7 @@ pub fn parse(route: Route, body: &[u8]) -> Result<Request<'_>, RequestError> {
         cache_salt: fields.string(Field::CacheSalt)?,
         kv_transfer_params: kv_transfer_params(&fields)?,
         brings_template: brings_template(&fields)?,
+        fixed_form: shape::is_fixed(&fields),
         keys: fields.top_level(),
     })
 }

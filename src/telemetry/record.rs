@@ -46,8 +46,9 @@ pub struct AccessRecord {
     pub stream: bool,
     /// What made it special to admission.
     pub class: Vec<Class>,
-    /// Salted hashes of the prompt's full blocks, as 16 hexadecimal digits
-    /// each; empty while unknown.
+    /// Hashes of the prompt's beginnings, each about 512 tokens longer than the one
+    /// before, as 16 hexadecimal digits each; salted anew at each start of the
+    /// process. At most 256, and none where the beginnings are not known.
     #[serde(serialize_with = "hexadecimal")]
     pub prefix_hashes: Vec<u64>,
     /// From the complete body to the grant or the end of the wait.

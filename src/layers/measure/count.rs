@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::core::prefix::PrefixTrail;
 use crate::core::reject::Reject;
 use crate::core::units::Tokens;
 use crate::protocol::request::{self, Chat, Prompt};
@@ -21,6 +22,7 @@ use crate::layers::error::{MeasureError, Refusal};
 use crate::layers::threads::{Errand, Threads};
 use crate::tenants::TenantRef;
 
+use super::beginnings::{MOST_STEPS, Seed};
 use super::pairs;
 use super::recheck::Sampler;
 
@@ -59,6 +61,8 @@ pub(super) struct Counted {
     pub(super) overran: bool,
     /// What was counted, where it is to be counted again.
     pub(super) again: Option<Prompt<'static>>,
+    /// Its beginnings, where known.
+    pub(super) trail: PrefixTrail,
 }
 
 /// What bounds the work of one count, and whose it is.
@@ -85,7 +89,7 @@ pub(super) struct Terms<'a> {
 /// line, the wait was too long, or the counter panicked.
 pub(super) async fn count(
     counter: Arc<ModelCounter>,
-    prompt: Prompt<'static>,
+    (prompt, seed): (Prompt<'static>, Option<Seed>),
     terms: Terms<'_>,
 ) -> Result<Counted, Refusal> {
     let text_bytes = text_bytes(&prompt);
@@ -102,6 +106,8 @@ pub(super) async fn count(
         };
         let mut counted = count_with(&counter, &prompt, &effort)?;
         counted.overran = cut.into_inner();
+        let trail = seed.map(|seed| seed.trail(&prompt, MOST_STEPS));
+        counted.trail = trail.unwrap_or_default();
         // One that is not counted again is freed here, off the async threads.
         counted.again = Some(prompt).filter(|prompt| picked && is_one_input(prompt));
         Ok(counted)
@@ -221,6 +227,7 @@ pub(super) fn embeddings((prompts, beside): (usize, &[usize]), body_bytes: usize
         claim: None,
         overran: false,
         again: None,
+        trail: PrefixTrail::default(),
     }
 }
 
@@ -299,6 +306,7 @@ impl Counted {
             claim: None,
             overran: false,
             again: None,
+            trail: PrefixTrail::default(),
         }
     }
 

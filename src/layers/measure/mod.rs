@@ -5,11 +5,13 @@
 //! a [`Measured`] was counted, exactly or high.
 
 mod audio;
+mod beginnings;
 mod beside;
 mod ceiling;
 mod cost;
 mod count;
 mod engine;
+mod kind;
 mod offline;
 mod pairs;
 mod recheck;
@@ -24,7 +26,7 @@ use http::header::{HeaderMap, HeaderName};
 use tower::{Layer, Service};
 
 use crate::config::OnUncountable;
-use crate::core::demand::{Demand, Length, OffloadRule, OutputLimit, Progress, Work};
+use crate::core::demand::{Demand, Kind, Length, OffloadRule, OutputLimit, Progress, Work};
 use crate::core::prefix::PrefixChain;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
@@ -41,6 +43,7 @@ use super::pool::CountingPlace;
 use super::steps::{Letter, Measured, Outline, Parsed};
 use super::threads::Threads;
 
+use beginnings::Seed;
 use beside::Beside;
 use ceiling::{Bounds, has_two_readings};
 use count::{Counted, Terms};
@@ -64,6 +67,19 @@ pub struct MeasureLayer<C> {
     pub sampler: Arc<Sampler>,
     /// The way to the engines' tokenizers.
     pub client: Client<C>,
+}
+
+/// What is read off a prompt before it is counted.
+struct Look {
+    documents: bool,
+    media: bool,
+    /// Tokens beside what is counted.
+    unseen: Option<Tokens>,
+    kind: Kind,
+    /// Where its beginnings are known.
+    seed: Option<Seed>,
+    /// The salt to write.
+    salt: Option<String>,
 }
 
 /// Measures requests.
@@ -92,7 +108,7 @@ impl<C: Connector> MeasureLayer<C> {
             letter,
             mut request,
         } = parsed;
-        let documents = has_documents(&request.prompt);
+        let look = Look::at(&letter, &request);
         // What is spent in the line for a thread is not had again in the next.
         let deadline = letter.pool.gate().clock().now() + letter.pool.max_wait(&letter.tenant);
         let mut bounds = Bounds::of(
@@ -101,13 +117,12 @@ impl<C: Connector> MeasureLayer<C> {
             (letter.route, request.truncate),
         );
         let prompt = std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new()));
-        let media = has_media(&prompt);
-        let unseen = unseen(&prompt, letter.pool.counting().stored_history);
         if request.truncate.is_some() {
-            bounds.leave(Beside::of(&letter.pool.counter(), &prompt, unseen));
+            bounds.leave(Beside::of(&letter.pool.counter(), &prompt, look.unseen));
         }
         let (prompt, seconds) = without_audio(prompt);
-        let mut counted = self.count(&letter, prompt, bounds.enough()).await?;
+        let known = (prompt, look.seed.clone());
+        let mut counted = self.count(&letter, known, bounds.enough()).await?;
         let limits = &letter.tenant.tenant.limits;
         let mut asked = request.max_tokens.map(Tokens::new);
         if let Some(seconds) = seconds {
@@ -116,11 +131,11 @@ impl<C: Connector> MeasureLayer<C> {
             let window = bounds.longest.map(|longest| longest + Tokens::new(1));
             counted = audio::charge((seconds, &counted), output, window);
         }
-        if media {
+        if look.media {
             // Rules for media are checked by their own tests, not by the text's.
             counted.claim = None;
         }
-        if let Some(unseen) = unseen {
+        if let Some(unseen) = look.unseen {
             counted.charge(unseen);
         }
         if request.brings_template {
@@ -129,17 +144,18 @@ impl<C: Connector> MeasureLayer<C> {
             template::charge(&mut counted, &bounds, output);
         }
         fit(&mut counted, &request, &bounds);
+        let longest = counted.longest();
+        counted.trail = beginnings::within(counted.trail, longest);
         note(&letter, &counted);
         self.warn_of_overrun(&letter, &counted);
         must_do(&letter, &counted, &bounds)?;
         let output =
             tenants::check(limits, counted.longest(), asked).map_err(MeasureError::Limit)?;
-        let mut outline = outline(&letter, &request, &counted, asked);
+        let mut outline = outline(&request, &counted, asked, look.salt.clone());
         if let (true, Some(longest)) = (has_two_readings(letter.route), bounds.longest) {
             counted.cut(longest);
         }
-        let length = length(&letter, documents);
-        let demand = demand(&letter, &request, counted, (output, length, deadline));
+        let demand = demand((&letter, &look), &request, counted, (output, deadline));
         outline.cost = cost::most(&demand, bounds.longest, &letter);
         Ok(Measured {
             letter,
@@ -155,7 +171,7 @@ impl<C: Connector> MeasureLayer<C> {
     async fn count(
         &self,
         letter: &Letter,
-        prompt: Prompt<'static>,
+        (prompt, seed): (Prompt<'static>, Option<Seed>),
         enough: Option<u64>,
     ) -> Result<Counted, Refusal> {
         let body_bytes = letter.body.bytes.len();
@@ -178,6 +194,8 @@ impl<C: Connector> MeasureLayer<C> {
             if let Some(count) = ask.count(&prompt).await {
                 let mut counted = Counted::new(count);
                 counted.sample = count::sample(&counter, &prompt);
+                let trail = seed.map(|seed| seed.trail(&prompt, beginnings::INLINE_STEPS));
+                counted.trail = trail.unwrap_or_default();
                 counted.temper(&counter, kind);
                 return Ok(counted);
             }
@@ -191,7 +209,7 @@ impl<C: Connector> MeasureLayer<C> {
             time_limit: letter.snapshot.config.counting.time_limit,
             patience: letter.pool.max_wait(&letter.tenant),
         };
-        let mut counted = count::count(Arc::clone(&counter), prompt, terms).await?;
+        let mut counted = count::count(Arc::clone(&counter), (prompt, seed), terms).await?;
         counted.temper(&counter, kind);
         if let (Some(ours), Some(prompt)) = (counted.claim, counted.again.take()) {
             let recheck = Recheck {
@@ -234,6 +252,26 @@ fn fit(counted: &mut Counted, request: &Request<'_>, bounds: &Bounds) {
         counted.fill(longest);
     }
     counted.settle();
+}
+
+// === impl Look ===
+
+impl Look {
+    fn at(letter: &Letter, request: &Request<'_>) -> Self {
+        let prompt = &request.prompt;
+        let secret = letter.snapshot.config.content.cache_secret.as_ref();
+        let secret = secret.filter(|_| letter.route.work() != WorkKind::Aside);
+        let (tenant, chosen) = (&letter.tenant.tenant.name, request.cache_salt.as_deref());
+        let salt = secret.map(|secret| tenants::cache_salt(secret, tenant, chosen));
+        Self {
+            documents: has_documents(prompt),
+            media: has_media(prompt),
+            unseen: unseen(prompt, letter.pool.counting().stored_history),
+            kind: kind::of(letter.route, request),
+            seed: Seed::of(letter, request, salt.as_deref()),
+            salt,
+        }
+    }
 }
 
 fn has_documents(prompt: &Prompt<'_>) -> bool {
@@ -304,21 +342,19 @@ fn note(letter: &Letter, counted: &Counted) {
     letter.trail.note(|facts| {
         facts.record.prompt_tokens = Some(counted.total().get());
         facts.record.precision = Some(precision);
+        let hashes = counted.trail.hashes().iter();
+        facts.record.prefix_hashes = hashes.map(|hash| hash.0).collect();
     });
 }
 
 fn outline(
-    letter: &Letter,
     request: &Request<'_>,
     counted: &Counted,
     asked: Option<Tokens>,
+    cache_salt: Option<String>,
 ) -> Outline {
-    let secret = letter.snapshot.config.content.cache_secret.as_ref();
-    let secret = secret.filter(|_| letter.route.work() != WorkKind::Aside);
-    let tenant = &letter.tenant.tenant.name;
-    let chosen = request.cache_salt.as_deref();
     Outline {
-        cache_salt: secret.map(|secret| tenants::cache_salt(secret, tenant, chosen)),
+        cache_salt,
         keys: request.keys.clone(),
         stream: request.stream,
         write_max_tokens: asked.filter(|_| request.write_max_tokens),
@@ -344,13 +380,23 @@ fn length(letter: &Letter, documents: bool) -> Length {
     Length::ByFootprint
 }
 
+/// The instant by which the first token of a stream is worth having. An answer in
+/// one piece shows none.
+fn first_token_by(letter: &Letter, stream: Stream, prompt: Tokens) -> Option<Time> {
+    let admission = &letter.snapshot.config.admission;
+    let within = admission.first_token_within(prompt)?;
+    let arrival = letter.pool.gate().clock().time(letter.trail.started());
+    (stream != Stream::Once).then_some(arrival + within)
+}
+
 fn demand(
-    letter: &Letter,
+    (letter, look): (&Letter, &Look),
     request: &Request<'_>,
     counted: Counted,
-    (output, length, deadline): (OutputLimit, Length, Time),
+    (output, deadline): (OutputLimit, Time),
 ) -> Demand {
     let tenant = &letter.tenant.tenant;
+    let total = counted.total();
     let forbidden = header_is(&letter.head.headers, &ALLOW_OFFLOAD, "0");
     Demand {
         tenant: letter.tenant.id,
@@ -359,7 +405,7 @@ fn demand(
         prompts: counted.prompts,
         samples: request.samples.max(1),
         output,
-        kind: crate::core::demand::Kind::default(),
+        kind: look.kind,
         work: match letter.route.work() {
             WorkKind::Generate => Work::Generate,
             WorkKind::Pool => Work::Pool,
@@ -375,10 +421,10 @@ fn demand(
         } else {
             tenant.offload
         },
-        length,
+        length: length(letter, look.documents),
         prefix: PrefixChain::default(),
-        trail: crate::core::prefix::PrefixTrail::default(),
-        first_token_by: None,
+        trail: counted.trail,
+        first_token_by: first_token_by(letter, request.stream, total),
         deadline,
     }
 }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
+use crate::core::prefix::PrefixTrail;
 use crate::core::units::Tokens;
 use crate::protocol::pairs::{Pairs, Piece};
 use crate::tokenize::{ChatInput, CountError, Effort, ModelCounter, Precision, PromptInput};
@@ -71,6 +72,7 @@ pub(super) fn count(
         claim: None,
         overran: false,
         again: None,
+        trail: PrefixTrail::default(),
     })
 }
 

@@ -163,3 +163,25 @@ async fn a_prompt_waits_no_longer_for_a_thread_than_its_tenant_may_wait() {
     go.send(()).unwrap();
     assert_eq!(busy.await, Ok(true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_objective_of_a_stream_counts_from_its_arrival_and_other_answers_have_none() {
+    let fixture = Fixture::new();
+    let snapshot = fixture.snapshot(|config| {
+        config.admission.first_token = Some(Duration::from_secs(2));
+        config.admission.first_token_per_1000 = Duration::from_secs(100);
+    });
+    fixture.current.store(snapshot);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let ids = vec!["7"; 100].join(",");
+    let by = async |rest: &str| {
+        let body = format!(r#"{{"prompt":[{ids}],"max_tokens":4{rest}}}"#);
+        let parsed = fixture.parsed(Route::Completions, &body);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let measured = fixture.layer().measure(parsed).await.ok().unwrap();
+        measured.demand.first_token_by
+    };
+    let expected = Time::from_start(Duration::from_secs(5 + 2 + 10));
+    assert_eq!(by(r#","stream":true"#).await, Some(expected));
+    assert_eq!(by("").await, None);
+}
