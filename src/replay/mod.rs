@@ -6,10 +6,10 @@
 //! rules and see what such products see. Never reads a clock, a file or an environment:
 //! equal input gives an equal record on every machine.
 
+pub mod fleet;
 mod gateway;
 mod ours;
 mod place;
-pub mod fleet;
 pub mod policy;
 pub mod record;
 mod rivals;
