@@ -22,7 +22,7 @@ use super::lengths::{ClassKey, Lengths};
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
 };
-use super::queue::{Place, Queue, QueuePolicy, TicketId, Unserved, Waiter};
+use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::Totals;
@@ -33,8 +33,8 @@ use super::waits::{Backlog, Drain};
 pub use super::fairness::TenantPolicy;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
-mod cost;
 mod drain;
+mod failures;
 mod learning;
 mod outcome;
 mod pacing;
@@ -72,7 +72,7 @@ pub struct Admission {
     paces: pacing::TierPaces,
     totals: Totals,
     round: Round,
-    failures: drain::Failures,
+    failures: failures::Failures,
     next_generation: u32,
 }
 
@@ -140,7 +140,7 @@ impl Admission {
             paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
-            failures: drain::Failures::default(),
+            failures: failures::Failures::default(),
             next_generation: 0,
         }
     }
@@ -242,20 +242,17 @@ impl Admission {
                 self.round.again |= self.round.unfinished;
                 self.drain.set_backlogged(now, Backlog::Some);
                 let waiter = Waiter {
-                    cost: self.cost_of(self.usage_of(&demand, output)),
                     shape: Shape::of(&demand),
                     tokens: self.tokens_of(&demand, output),
                     output,
-                    key: Time::ZERO,
                     home,
                     since: now,
                     examined: self.round.number,
                     demand,
                 };
-                let (key, charge) = (waiter.key, waiter.charge());
+                let tokens = waiter.tokens;
                 let ticket = self.queue.push(waiter, &self.policy.queue);
-                let place = Place { key, ticket };
-                self.flows.enqueue(now, tenant, place, charge);
+                self.flows.enqueue(tenant, ticket, tokens);
                 Verdict::Wait(ticket)
             }
             Decision::Reject(reject) => {
@@ -291,12 +288,14 @@ impl Admission {
         let sequences = self.ledger.sequences_of(lease);
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
-        self.on_emitted(now, lease, each);
+        let opened = self.on_emitted(now, lease, each);
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
         if let Some((class, growth)) = self.ledger.grow(lease, each, capacity.as_ref()) {
             self.lengths.on_grown(class, growth);
         }
-        if let Reservation::Forecast(_) = self.policy.reservation {
+        if opened && !self.queue.is_empty() {
+            self.start_round(now, out);
+        } else if let Reservation::Forecast(_) = self.policy.reservation {
             self.round.grown = !self.queue.is_empty();
             self.drain_after_growth(now, out);
         }
@@ -321,16 +320,17 @@ impl Admission {
             End::Cancelled => self.totals.cancelled += 1,
             End::Failed => self.totals.failed += 1,
         }
-        let used = Charge {
-            tokens: entry.shape.prompt_total() + generated,
-            cost: self.cost_used(now, id, &entry),
-        };
-        let charged = Charge {
-            tokens: entry.charged,
-            cost: entry.cost,
-        };
-        self.flows.on_ended(entry.tenant, charged, used);
-        self.drain.on_release(now, used.tokens);
+        let prompt = entry.shape.prompt_total();
+        let expected = entry.charged - prompt;
+        self.flows.on_ended(
+            entry.tenant,
+            Charge {
+                prompt,
+                expected,
+                generated,
+            },
+        );
+        self.drain.on_release(now, prompt + generated);
         self.on_given_back(now, id, lease);
         self.close_retired(id);
         self.start_round(now, out);
@@ -347,6 +347,7 @@ impl Admission {
             ledger: &self.ledger,
             reservation: &self.policy.reservation,
             tiers: &self.policy.tiers,
+            dispatch: &self.policy.dispatch,
             waiting: Tier::ALL.map(|tier| self.queue.of_home(tier)),
             wait: if self.queue.is_empty() {
                 None
@@ -395,9 +396,8 @@ impl Admission {
         } = request;
         let block_size = self.capacity_of(place.backend).block_size;
         let charged = self.tokens_of(demand, place.output);
+        let prompt = shape.prompt_total();
         let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
-        let usage = self.usage_of(demand, place.output);
-        let cost = self.cost_of(usage);
         let entry = Entry {
             tenant: demand.tenant,
             shape,
@@ -413,8 +413,6 @@ impl Admission {
             },
             prefix: demand.prefix.clone(),
             charged,
-            usage,
-            cost,
             admitted: now,
         };
         let lease = self.ledger.take(place.backend, entry);
@@ -430,11 +428,8 @@ impl Admission {
         if held > blocks && !place.blocks.is_zero() {
             self.totals.overdrawn += 1;
         }
-        let charge = Charge {
-            tokens: charged,
-            cost,
-        };
-        self.flows.on_admitted(demand.tenant, charge);
+        self.flows
+            .on_admitted(demand.tenant, prompt, charged - prompt);
         self.totals.admitted += 1;
         let max_tokens = match place.output {
             OutputLimit::Asked(bound)
@@ -465,9 +460,8 @@ impl Admission {
     /// Takes a waiter out of the line, with whatever was set aside for it.
     fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
         let waiter = self.queue.remove(ticket, &self.policy.queue)?;
-        let place = waiter.place(ticket);
         self.flows
-            .dequeue(now, waiter.demand.tenant, place, waiter.charge());
+            .dequeue(waiter.demand.tenant, ticket, waiter.tokens);
         self.round.again |= self.queue.of_home(waiter.home) == 0;
         if self.queue.is_empty() {
             self.drain.set_backlogged(now, Backlog::None);
