@@ -78,6 +78,10 @@ impl Tenant {
     pub const fn policy(&self) -> TenantPolicy {
         TenantPolicy {
             weight: self.weight,
+            priority: match self.priority {
+                Some(priority) => priority,
+                None => 0,
+            },
             max_in_flight: self.limits.max_in_flight,
             max_waiting: self.limits.max_waiting,
         }

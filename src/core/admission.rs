@@ -22,7 +22,7 @@ use super::lengths::{ClassKey, Lengths};
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
 };
-use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
+use super::queue::{Place, Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::Totals;
@@ -33,6 +33,7 @@ use super::waits::{Backlog, Drain};
 pub use super::fairness::TenantPolicy;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
+mod cost;
 mod drain;
 mod failures;
 mod learning;
@@ -242,17 +243,20 @@ impl Admission {
                 self.round.again |= self.round.unfinished;
                 self.drain.set_backlogged(now, Backlog::Some);
                 let waiter = Waiter {
+                    cost: self.cost_of(self.usage_of(&demand, output)),
                     shape: Shape::of(&demand),
                     tokens: self.tokens_of(&demand, output),
                     output,
+                    key: Time::ZERO,
                     home,
                     since: now,
                     examined: self.round.number,
                     demand,
                 };
-                let tokens = waiter.tokens;
+                let (key, charge) = (waiter.key, waiter.charge());
                 let ticket = self.queue.push(waiter, &self.policy.queue);
-                self.flows.enqueue(tenant, ticket, tokens);
+                let place = Place { key, ticket };
+                self.flows.enqueue(now, tenant, place, charge);
                 Verdict::Wait(ticket)
             }
             Decision::Reject(reject) => {
@@ -320,17 +324,16 @@ impl Admission {
             End::Cancelled => self.totals.cancelled += 1,
             End::Failed => self.totals.failed += 1,
         }
-        let prompt = entry.shape.prompt_total();
-        let expected = entry.charged - prompt;
-        self.flows.on_ended(
-            entry.tenant,
-            Charge {
-                prompt,
-                expected,
-                generated,
-            },
-        );
-        self.drain.on_release(now, prompt + generated);
+        let used = Charge {
+            tokens: entry.shape.prompt_total() + generated,
+            cost: self.cost_used(now, id, &entry),
+        };
+        let charged = Charge {
+            tokens: entry.charged,
+            cost: entry.cost,
+        };
+        self.flows.on_ended(entry.tenant, charged, used);
+        self.drain.on_release(now, used.tokens);
         self.on_given_back(now, id, lease);
         self.close_retired(id);
         self.start_round(now, out);
@@ -396,8 +399,9 @@ impl Admission {
         } = request;
         let block_size = self.capacity_of(place.backend).block_size;
         let charged = self.tokens_of(demand, place.output);
-        let prompt = shape.prompt_total();
         let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
+        let usage = self.usage_of(demand, place.output);
+        let cost = self.cost_of(usage);
         let entry = Entry {
             tenant: demand.tenant,
             shape,
@@ -413,6 +417,8 @@ impl Admission {
             },
             prefix: demand.prefix.clone(),
             charged,
+            usage,
+            cost,
             admitted: now,
         };
         let lease = self.ledger.take(place.backend, entry);
@@ -428,8 +434,11 @@ impl Admission {
         if held > blocks && !place.blocks.is_zero() {
             self.totals.overdrawn += 1;
         }
-        self.flows
-            .on_admitted(demand.tenant, prompt, charged - prompt);
+        let charge = Charge {
+            tokens: charged,
+            cost,
+        };
+        self.flows.on_admitted(demand.tenant, charge);
         self.totals.admitted += 1;
         let max_tokens = match place.output {
             OutputLimit::Asked(bound)
@@ -460,8 +469,9 @@ impl Admission {
     /// Takes a waiter out of the line, with whatever was set aside for it.
     fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
         let waiter = self.queue.remove(ticket, &self.policy.queue)?;
+        let place = waiter.place(ticket);
         self.flows
-            .dequeue(waiter.demand.tenant, ticket, waiter.tokens);
+            .dequeue(now, waiter.demand.tenant, place, waiter.charge());
         self.round.again |= self.queue.of_home(waiter.home) == 0;
         if self.queue.is_empty() {
             self.drain.set_backlogged(now, Backlog::None);

@@ -1,30 +1,45 @@
-//! Whose turn it is: virtual time between tenants, charged in tokens.
+//! Whose turn it is: virtual time between tenants, charged in the dominant resource.
 //!
-//! Each tenant has a clock that advances by the tokens it was served, divided
-//! by its weight; the backlogged tenant with the slowest clock is next (the
-//! virtual token counter of Sheng et al., OSDI 2024). A tenant that comes back
-//! from idling is lifted to the slowest backlogged clock, so that idleness is
-//! not saved up. The expected output is charged when a request is admitted and
-//! corrected when it ends.
+//! Each tenant has a clock that advances by what it was served, divided by its
+//! weight; the backlogged tenant with the slowest clock is next (the virtual token
+//! counter of Sheng et al., OSDI 2024), within a slack in which the requests decide
+//! ([`order`]). What is charged is time of the whole pool ([`cost`]): the expected
+//! cost when a request is admitted, so that what is in flight counts at once,
+//! corrected to what it came to when it ends. A tenant that comes back from idling
+//! is lifted to where the others are, so that idleness is not saved up; while
+//! nobody waits that place moves with the time, so that nobody pays later for
+//! having used what nobody wanted.
+//!
+//! Invariant: a tenant is in its band's line exactly while something of it waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::demand::TenantId;
-use super::queue::TicketId;
+use super::queue::Place;
+use super::time::Time;
 use super::units::Tokens;
 
-/// Generated tokens cost this many prompt tokens: decoding a token takes about
-/// twice the engine time of prefilling one (the weights of the same paper).
-const OUTPUT_COST: u64 = 2;
+pub(super) use cost::{Cost, Usage};
+use order::Bands;
+pub(super) use order::Turn;
 
-/// Clock ticks per token at weight 1: keeps division by weights precise.
+mod cost;
+mod order;
+#[cfg(test)]
+mod tests;
+
+/// Clock ticks per nanosecond of the pool at weight 1: keeps division by weights
+/// precise.
 const TICKS: u128 = 1 << 16;
 
 /// What a tenant may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TenantPolicy {
     /// Its share against other tenants while all have work waiting; at least 1.
     pub weight: u32,
+    /// Its band: those of smaller number go first, whatever their clocks. Those
+    /// behind get a twentieth each while they wait. Default 0.
+    pub priority: i32,
     /// Tokens of KV it may hold at one time in this pool; `None` for no limit.
     pub max_in_flight: Option<Tokens>,
     /// Requests it may have waiting in this pool; `None` for no limit.
@@ -40,7 +55,7 @@ pub(super) struct VirtualTime(u128);
 pub(super) struct Flow {
     pub(super) policy: TenantPolicy,
     pub(super) clock: VirtualTime,
-    pub(super) waiting: BTreeSet<TicketId>,
+    pub(super) waiting: BTreeSet<Place>,
     pub(super) waiting_tokens: Tokens,
     pub(super) in_flight: Tokens,
     pub(super) leases: u32,
@@ -62,8 +77,21 @@ enum Membership {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flows {
     flows: BTreeMap<TenantId, Flow>,
-    /// Tenants with something waiting, slowest clock first.
-    backlogged: BTreeSet<(VirtualTime, TenantId)>,
+    bands: Bands,
+    /// Where a tenant that comes back from idling starts.
+    floor: VirtualTime,
+    /// Since when nobody waits.
+    quiet_since: Time,
+}
+
+/// What a request takes: charged while it is in flight, and while it waits what
+/// those behind it wait for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Charge {
+    /// Prompt and expected output, against the in-flight share.
+    pub(super) tokens: Tokens,
+    /// Against the clock.
+    pub(super) cost: Cost,
 }
 
 // === impl TenantPolicy ===
@@ -72,10 +100,33 @@ impl Default for TenantPolicy {
     fn default() -> Self {
         Self {
             weight: 1,
+            priority: 0,
             max_in_flight: None,
             max_waiting: None,
         }
     }
+}
+
+// === impl VirtualTime ===
+
+impl VirtualTime {
+    /// Where the clock of a tenant of weight 1 is that was served `cost` more.
+    fn after(self, cost: Cost) -> Self {
+        self.served(cost, 1)
+    }
+
+    fn served(self, cost: Cost, weight: u32) -> Self {
+        Self(self.0.saturating_add(ticks(cost, weight)))
+    }
+
+    /// A correction may not run a clock below zero: nothing was served there.
+    fn refunded(self, cost: Cost, weight: u32) -> Self {
+        Self(self.0.saturating_sub(ticks(cost, weight)))
+    }
+}
+
+fn ticks(cost: Cost, weight: u32) -> u128 {
+    TICKS * u128::from(cost.nanos()) / u128::from(weight.max(1))
 }
 
 // === impl Flow ===
@@ -95,8 +146,12 @@ impl Flows {
     pub(super) fn set_policy(&mut self, tenant: TenantId, policy: TenantPolicy) {
         let weight = policy.weight.max(1);
         let flow = self.flows.entry(tenant).or_default();
+        let was_waiting = self.bands.remove(flow.policy.priority, flow.clock, tenant);
         flow.policy = TenantPolicy { weight, ..policy };
         flow.membership = Membership::Stays;
+        if was_waiting {
+            self.bands.insert(policy.priority, flow.clock, tenant);
+        }
     }
 
     /// The tenant is gone: what it has ends as if it were not. Its clock and its
@@ -122,214 +177,80 @@ impl Flows {
     }
 
     /// Puts a ticket in its place in its tenant's line.
-    pub(super) fn enqueue(&mut self, tenant: TenantId, ticket: TicketId, tokens: Tokens) {
-        let slowest = self.backlogged.first().map(|&(clock, _)| clock);
+    pub(super) fn enqueue(&mut self, now: Time, tenant: TenantId, place: Place, charge: Charge) {
+        if self.bands.is_empty() {
+            let quiet = Cost::of(now - self.quiet_since);
+            self.floor = self.floor.after(quiet);
+        }
         let flow = self.flows.entry(tenant).or_default();
         if flow.waiting.is_empty() {
-            flow.clock = flow.clock.max(slowest.unwrap_or_default());
-            self.backlogged.insert((flow.clock, tenant));
+            let band = flow.policy.priority;
+            let others = self.bands.slowest(band).unwrap_or(self.floor);
+            flow.clock = flow.clock.max(others);
+            self.bands.insert(band, flow.clock, tenant);
         }
-        flow.waiting.insert(ticket);
-        flow.waiting_tokens += tokens;
+        flow.waiting.insert(place);
+        flow.waiting_tokens += charge.tokens;
     }
 
     /// Takes a ticket out of its tenant's line.
-    pub(super) fn dequeue(&mut self, tenant: TenantId, ticket: TicketId, tokens: Tokens) {
+    pub(super) fn dequeue(&mut self, now: Time, tenant: TenantId, place: Place, charge: Charge) {
         let flow = self
             .flows
             .get_mut(&tenant)
             .expect("a waiting tenant has a line");
-        flow.waiting.remove(&ticket);
-        flow.waiting_tokens -= tokens;
-        if flow.waiting.is_empty() {
-            self.backlogged.remove(&(flow.clock, tenant));
+        flow.waiting.remove(&place);
+        flow.waiting_tokens -= charge.tokens;
+        if !flow.waiting.is_empty() {
+            return;
+        }
+        let (band, clock) = (flow.policy.priority, flow.clock);
+        self.bands.remove(band, clock, tenant);
+        if self.bands.is_empty() {
+            self.floor = self.floor.max(clock);
+            self.quiet_since = now;
         }
     }
 
     /// The waiting tickets in the order they should be served, from `from` on.
     pub(super) fn in_order(&self, from: Option<Turn>) -> impl Iterator<Item = Turn> + '_ {
-        let first = from.map_or((VirtualTime::default(), TenantId(0)), |turn| {
-            (turn.clock, turn.tenant)
-        });
-        self.backlogged
-            .range(first..)
-            .flat_map(move |&(clock, tenant)| {
-                let line = &self
-                    .flows
-                    .get(&tenant)
-                    .expect("a backlogged tenant has a line")
-                    .waiting;
-                let start = match from {
-                    Some(turn) if turn.tenant == tenant && turn.clock == clock => turn.ticket,
-                    _ => TicketId::FIRST,
-                };
-                line.range(start..).map(move |&ticket| Turn {
-                    clock,
-                    tenant,
-                    ticket,
-                })
-            })
+        self.bands.in_order(&self.flows, from)
     }
 
-    /// A request was admitted: charges its prompt and expected output.
-    pub(super) fn on_admitted(&mut self, tenant: TenantId, prompt: Tokens, output: Tokens) {
+    /// A request was admitted: charges what is expected of it.
+    pub(super) fn on_admitted(&mut self, tenant: TenantId, charge: Charge) {
         let flow = self.flows.entry(tenant).or_default();
-        flow.in_flight += prompt + output;
+        flow.in_flight += charge.tokens;
         flow.leases += 1;
-        self.advance(tenant, i128::from(cost(prompt, output)));
+        let (band, weight) = (flow.policy.priority, flow.policy.weight);
+        self.bands.on_granted(band, charge.cost);
+        self.set_clock(tenant, |clock| clock.served(charge.cost, weight));
     }
 
-    /// It ended: frees its share and corrects the charge to what was served.
-    pub(super) fn on_ended(&mut self, tenant: TenantId, charge: Charge) {
+    /// It ended: frees its share and corrects the charge to what it came to.
+    pub(super) fn on_ended(&mut self, tenant: TenantId, charged: Charge, used: Charge) {
         let flow = self
             .flows
             .get_mut(&tenant)
             .expect("a tenant with a lease has a line");
-        flow.in_flight -= charge.prompt + charge.expected;
+        flow.in_flight -= charged.tokens;
         flow.leases -= 1;
-        let served = charge.prompt + charge.generated;
-        flow.served = flow.served.saturating_add(served);
-        let before = i128::from(cost(charge.prompt, charge.expected));
-        let after = i128::from(cost(charge.prompt, charge.generated));
-        self.advance(tenant, after - before);
+        flow.served = flow.served.saturating_add(used.tokens);
+        let weight = flow.policy.weight;
+        self.set_clock(tenant, |clock| {
+            let clock = clock.served(used.cost.less(charged.cost), weight);
+            clock.refunded(charged.cost.less(used.cost), weight)
+        });
     }
 
-    fn advance(&mut self, tenant: TenantId, cost: i128) {
+    fn set_clock(&mut self, tenant: TenantId, change: impl Fn(VirtualTime) -> VirtualTime) {
         let flow = self
             .flows
             .get_mut(&tenant)
             .expect("charged tenants have a line");
         let before = flow.clock;
-        let ticks = TICKS * cost.unsigned_abs() / u128::from(flow.policy.weight.max(1));
-        // A correction may not run the clock below zero: nothing was served there.
-        flow.clock.0 = if cost < 0 {
-            before.0.saturating_sub(ticks)
-        } else {
-            before.0.saturating_add(ticks)
-        };
-        if self.backlogged.remove(&(before, tenant)) {
-            self.backlogged.insert((flow.clock, tenant));
-        }
-    }
-}
-
-/// One place in the order of service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
-    clock: VirtualTime,
-    tenant: TenantId,
-    pub(super) ticket: TicketId,
-}
-
-/// What a request was charged and what it came to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Charge {
-    pub(super) prompt: Tokens,
-    pub(super) expected: Tokens,
-    pub(super) generated: Tokens,
-}
-
-fn cost(prompt: Tokens, output: Tokens) -> u64 {
-    (prompt + output * OUTPUT_COST).get()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::demand::Arrival;
-
-    const ANN: TenantId = TenantId(0);
-    const BOB: TenantId = TenantId(1);
-
-    fn ticket(number: u64) -> TicketId {
-        TicketId {
-            arrival: Arrival(number),
-            number,
-        }
-    }
-
-    fn order(flows: &Flows) -> Vec<u64> {
-        flows
-            .in_order(None)
-            .map(|turn| turn.ticket.number)
-            .collect()
-    }
-
-    #[test]
-    fn the_tenant_served_less_comes_first_and_its_own_requests_stay_in_order() {
-        let mut flows = Flows::default();
-        flows.on_admitted(ANN, Tokens::new(100), Tokens::ZERO);
-        flows.enqueue(ANN, ticket(1), Tokens::new(1));
-        flows.enqueue(ANN, ticket(2), Tokens::new(1));
-        flows.enqueue(BOB, ticket(3), Tokens::new(1));
-        // Bob comes from idling: lifted to the slowest backlogged clock, Ann's.
-        assert_eq!(order(&flows), [1, 2, 3]);
-        flows.on_admitted(ANN, Tokens::new(1), Tokens::ZERO);
-        assert_eq!(order(&flows), [3, 1, 2]);
-    }
-
-    #[test]
-    fn a_weight_of_three_gets_three_times_the_tokens() {
-        let mut flows = Flows::default();
-        flows.set_policy(
-            BOB,
-            TenantPolicy {
-                weight: 3,
-                ..TenantPolicy::default()
-            },
-        );
-        flows.enqueue(ANN, ticket(1), Tokens::new(1));
-        flows.enqueue(BOB, ticket(2), Tokens::new(1));
-        let mut served = [0_u64; 2];
-        for _ in 0..400 {
-            let next = flows
-                .in_order(None)
-                .next()
-                .expect("both are waiting")
-                .tenant;
-            served[next.0 as usize] += 1;
-            flows.on_admitted(next, Tokens::new(50), Tokens::new(25));
-        }
-        assert_eq!(served, [100, 300]);
-    }
-
-    #[test]
-    fn the_charge_is_corrected_to_what_was_served() {
-        let mut flows = Flows::default();
-        flows.enqueue(ANN, ticket(1), Tokens::new(1));
-        flows.enqueue(BOB, ticket(2), Tokens::new(1));
-        flows.on_admitted(ANN, Tokens::new(10), Tokens::new(1000));
-        flows.on_admitted(BOB, Tokens::new(10), Tokens::new(100));
-        assert_eq!(order(&flows), [2, 1]);
-        let charge = Charge {
-            prompt: Tokens::new(10),
-            expected: Tokens::new(1000),
-            generated: Tokens::new(5),
-        };
-        flows.on_ended(ANN, charge);
-        assert_eq!(order(&flows), [1, 2]);
-        assert_eq!(
-            flows.get(ANN).map(|flow| (flow.in_flight, flow.served)),
-            Some((Tokens::ZERO, Tokens::new(15)))
-        );
-    }
-
-    #[test]
-    fn the_order_can_be_taken_up_where_it_was_left() {
-        let mut flows = Flows::default();
-        for number in 0..5 {
-            flows.enqueue(
-                if number % 2 == 0 { ANN } else { BOB },
-                ticket(number),
-                Tokens::new(1),
-            );
-        }
-        let all: Vec<Turn> = flows.in_order(None).collect();
-        assert_eq!(order(&flows), [0, 2, 4, 1, 3]);
-        let rest: Vec<u64> = flows
-            .in_order(Some(all[2]))
-            .map(|turn| turn.ticket.number)
-            .collect();
-        assert_eq!(rest, [4, 1, 3]);
+        flow.clock = change(before);
+        let (band, after) = (flow.policy.priority, flow.clock);
+        self.bands.shift(band, (before, after), tenant);
     }
 }

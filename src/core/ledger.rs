@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use super::backend::{BackendId, Capacity};
 use super::demand::{OutputLimit, Progress, TenantId};
+use super::fairness::{Cost, Usage};
 use super::footprint::Shape;
 use super::forecast::{LengthModel, Runner};
 use super::lengths::{ClassKey, Growth};
@@ -41,6 +42,10 @@ pub(super) struct Entry {
     pub(super) prefix: PrefixChain,
     /// Tokens charged to the tenant's in-flight share.
     pub(super) charged: Tokens,
+    /// What it was expected to use.
+    pub(super) usage: Usage,
+    /// What was charged to its clock.
+    pub(super) cost: Cost,
     pub(super) admitted: Time,
 }
 
@@ -343,6 +348,8 @@ mod tests {
             own: Blocks::new(own),
             prefix: PrefixChain::new(chain.iter().map(|&h| PrefixHash(h)).collect::<Vec<_>>()),
             charged: Tokens::ZERO,
+            usage: Usage::default(),
+            cost: Cost::ZERO,
             admitted: Time::ZERO,
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::backend::Tier;
 use super::demand::{Arrival, Demand, OutputLimit};
+use super::fairness::{Charge, Cost};
 use super::footprint::Shape;
 use super::stats::QueueState;
 use super::time::Time;
@@ -20,6 +21,14 @@ pub struct TicketId {
     pub(super) arrival: Arrival,
     /// How many joined the line before.
     pub(super) number: u64,
+}
+
+/// A place in a tenant's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Smaller goes first; of those alike the earlier arrival.
+    pub(super) key: Time,
+    pub(super) ticket: TicketId,
 }
 
 /// Bounds of the line.
@@ -57,6 +66,10 @@ pub(super) struct Waiter {
     pub(super) output: OutputLimit,
     /// Tokens it asks for: prompt and expected output.
     pub(super) tokens: Tokens,
+    /// What it will be charged, as time of the pool.
+    pub(super) cost: Cost,
+    /// Its order in its tenant's line.
+    pub(super) key: Time,
     /// The tier it belongs to.
     pub(super) home: Tier,
     pub(super) since: Time,
@@ -103,6 +116,36 @@ impl TicketId {
         arrival: Arrival(u64::MAX),
         number: u64::MAX,
     };
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Before all others.
+    pub(super) const FIRST: Self = Self {
+        key: Time::ZERO,
+        ticket: TicketId::FIRST,
+    };
+}
+
+// === impl Waiter ===
+
+impl Waiter {
+    /// Its place in its tenant's line, as the holder of `ticket`.
+    pub(super) const fn place(&self, ticket: TicketId) -> Place {
+        Place {
+            key: self.key,
+            ticket,
+        }
+    }
+
+    /// What it will be charged.
+    pub(super) const fn charge(&self) -> Charge {
+        Charge {
+            tokens: self.tokens,
+            cost: self.cost,
+        }
+    }
 }
 
 // === impl Queue ===

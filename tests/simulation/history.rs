@@ -73,6 +73,8 @@ impl History {
                     weight,
                     max_in_flight: share,
                     max_waiting,
+                    priority: i32::try_from(random.between(0, 2)).unwrap(),
+                    ..TenantPolicy::default()
                 },
             );
         }

@@ -129,6 +129,8 @@ fn tenant_policy(random: &mut Random) -> TenantPolicy {
         weight: u32::try_from(random.between(1, 4)).unwrap(),
         max_in_flight: share.map(Tokens::new),
         max_waiting: places.map(|places| u32::try_from(places).unwrap()),
+        priority: i32::try_from(random.between(0, 2)).unwrap(),
+        ..TenantPolicy::default()
     }
 }
 

@@ -157,8 +157,7 @@ fn tenants_may_stand_in_a_file_of_their_own() {
     assert_eq!(config.tenants.len(), 1);
     let policy = TenantPolicy {
         weight: 3,
-        max_in_flight: None,
-        max_waiting: None,
+        ..TenantPolicy::default()
     };
     assert_eq!(config.tenants[0].policy(), policy);
 }

@@ -151,7 +151,7 @@ impl Admission {
         for turn in self.flows.in_order(self.round.resume) {
             let waiter = self
                 .queue
-                .get(turn.ticket)
+                .get(turn.ticket())
                 .expect("a ticket in a line is in the queue");
             if waiter.examined == self.round.number {
                 walk.passed += 1;
@@ -166,12 +166,12 @@ impl Admission {
                 can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
             let must_look = self.round.thorough || overdue || walk.is_over();
             let hopeless = waiter.shape.prompt_total() > largest || self.failures.cover(waiter);
-            if must_look || !hopeless || self.has_set_aside(turn.ticket) {
+            if must_look || !hopeless || self.has_set_aside(turn.ticket()) {
                 found = Some(turn);
                 break;
             }
             walk.skipped += 1;
-            passed.push(turn.ticket);
+            passed.push(turn.ticket());
         }
         for ticket in passed {
             self.mark_examined(ticket);
@@ -213,7 +213,7 @@ impl Admission {
     }
 
     fn examine(&mut self, now: Time, turn: Turn, out: &mut Vec<Effect>) {
-        let ticket = turn.ticket;
+        let ticket = turn.ticket();
         self.mark_examined(ticket);
         self.round.resume = Some(turn);
         match self.find(now, ticket) {

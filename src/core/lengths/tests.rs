@@ -3,6 +3,10 @@
 use super::*;
 use crate::core::fixtures::demand;
 
+mod calibration;
+mod classes;
+mod sample;
+
 fn growth(from: u64, to: u64) -> Growth {
     Growth {
         from: Tokens::new(from),

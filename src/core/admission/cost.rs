@@ -1,0 +1,113 @@
+//! What requests cost, as time of the pool: expected, and as it came to.
+
+use super::Admission;
+use crate::core::ahead::span;
+use crate::core::backend::BackendId;
+use crate::core::demand::{Demand, OutputLimit, Work};
+use crate::core::fairness::{Cost, Usage};
+use crate::core::ledger::{Booking, Entry};
+use crate::core::lengths::ClassKey;
+use crate::core::pace::{Load, Prefill};
+use crate::core::roster::Backend;
+use crate::core::time::Time;
+use crate::core::units::Tokens;
+
+/// Seconds of a decode step before any was measured.
+const STEP: f64 = 0.03;
+
+impl Admission {
+    /// What a request is expected to use: its prefill, and its memory for as long as
+    /// it is expected to stay. O(backends).
+    pub(super) fn usage_of(&self, demand: &Demand, output: OutputLimit) -> Usage {
+        let class = match demand.work {
+            Work::Generate => Some(ClassKey::of(demand)),
+            Work::Pool => None,
+            Work::Aside => return Usage::default(),
+        };
+        let each = self.foreseen(class, output);
+        let prefill = self.prefill_of_all(Prefill::of(demand));
+        Usage {
+            prefill: span(prefill.together),
+            held: demand.prompt_total() + Tokens::new((each * demand.sequences()).get() / 2),
+            stay: span(prefill.alone + self.step() * each.as_f64()),
+        }
+    }
+
+    /// What a lease that ends now has cost.
+    pub(super) fn cost_used(&self, now: Time, id: BackendId, entry: &Entry) -> Cost {
+        let capacity = self.backend(id).and_then(|backend| backend.capacity);
+        let Some(capacity) = capacity.filter(|_| entry.cost > Cost::ZERO) else {
+            return entry.cost;
+        };
+        let prefix = Tokens::new(u64::try_from(entry.prefix.hashes().len()).unwrap_or(u64::MAX));
+        let prefix = prefix.saturating_mul(u64::from(capacity.block_size.get()));
+        let last = entry.own.tokens(capacity.block_size).saturating_add(prefix);
+        let prompt = entry.shape.prompt_total();
+        let held = match entry.booking {
+            Booking::Whole => last,
+            // It grew evenly from its prompt.
+            Booking::AsItGrows => Tokens::new(prompt.get().midpoint(last.max(prompt).get())),
+        };
+        let usage = Usage {
+            held,
+            stay: now - entry.admitted,
+            ..entry.usage
+        };
+        self.cost_of(usage)
+    }
+
+    /// The larger of the shares of this pool.
+    pub(super) fn cost_of(&self, usage: Usage) -> Cost {
+        let pools = self.usable().filter_map(|backend| backend.capacity);
+        usage.cost(pools.map(|capacity| capacity.pool()).sum())
+    }
+
+    /// Seconds a prefill takes one backend, on average, and all of them side by side.
+    fn prefill_of_all(&self, work: Prefill) -> PrefillTime {
+        let (mut rate, mut backends) = (0.0, 0.0);
+        for backend in self.usable() {
+            rate += 1.0 / backend.pace.prefill(work).max(1e-6);
+            backends += 1.0;
+        }
+        match rate > 0.0 {
+            true => PrefillTime {
+                together: 1.0 / rate,
+                alone: backends / rate,
+            },
+            false => PrefillTime::default(),
+        }
+    }
+
+    /// Seconds of a decode step as loaded as backends are now.
+    fn step(&self) -> f64 {
+        let (mut seconds, mut backends) = (0.0, 0.0);
+        for backend in self.usable() {
+            let account = self.ledger.account(backend.id);
+            let size = backend.capacity.map(|capacity| capacity.block_size);
+            let load = Load {
+                context: size.map_or(Tokens::ZERO, |size| account.held().tokens(size)),
+                sequences: account.sequences().max(1),
+            };
+            if let Some(step) = backend.pace.step(load) {
+                seconds += step;
+                backends += 1.0;
+            }
+        }
+        if backends > 0.0 {
+            seconds / backends
+        } else {
+            STEP
+        }
+    }
+
+    fn usable(&self) -> impl Iterator<Item = &Backend> {
+        self.backends.iter().filter(|backend| backend.admits())
+    }
+}
+
+/// How long a prefill takes, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct PrefillTime {
+    alone: f64,
+    together: f64,
+}
