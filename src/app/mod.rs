@@ -18,7 +18,6 @@ mod error;
 mod follow;
 mod gateway;
 mod listen;
-mod loader;
 mod loading;
 mod orders;
 mod places;

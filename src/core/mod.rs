@@ -10,7 +10,6 @@
 pub mod admission;
 mod ahead;
 pub mod backend;
-mod choice;
 pub mod demand;
 pub mod dispatch;
 pub mod fairness;

@@ -107,7 +107,7 @@ impl<'a> Desk<'a> {
         (asked.prompt + bound).min(self.run.fleet.nodes[node].spec.max_model_len)
     }
 
-    pub(super) fn send(&mut self, _now: Time, call: usize, node: usize) {
+    pub(super) fn send(&mut self, call: usize, node: usize) {
         let (prompt, worst) = (self.run.calls[call].prompt, self.worst_case(call, node));
         let seen = &mut self.nodes[node];
         seen.outstanding += 1;
@@ -122,7 +122,7 @@ impl<'a> Desk<'a> {
         self.flights.insert(call, sent);
     }
 
-    pub(super) fn on_tokens(&mut self, _now: Time, call: usize, generated: Tokens) {
+    pub(super) fn on_tokens(&mut self, call: usize, generated: Tokens) {
         let Some(sent) = self.flights.get_mut(&call) else {
             return;
         };

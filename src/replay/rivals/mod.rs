@@ -14,6 +14,8 @@ mod kv_cost;
 mod line;
 mod reserve;
 mod seen;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -104,7 +106,7 @@ impl Rival<'_> {
         };
         match choice {
             Choice::Send(node) => {
-                self.desk.send(now, call, node);
+                self.desk.send(call, node);
                 self.rule.on_sent(call, node, &self.desk);
                 out.push(Order::Send {
                     call,
@@ -185,7 +187,7 @@ impl Gateway for Rival<'_> {
     }
 
     fn on_tokens(&mut self, now: Time, call: usize, generated: Tokens, out: &mut Vec<Order>) {
-        self.desk.on_tokens(now, call, generated);
+        self.desk.on_tokens(call, generated);
         self.walk(now, out);
     }
 

@@ -139,4 +139,5 @@ fn a_watermark_saves_the_preemptions_it_saved_in_the_real_engine() {
 }
 
 mod calibration;
+mod occupancy;
 mod rules;

@@ -11,11 +11,15 @@ struct Row {
     last: f64,
 }
 
-/// Mean times to the first token and between tokens, in milliseconds.
+/// What clients of a run saw: milliseconds.
 #[derive(Debug)]
 struct Pace {
     first_token: f64,
+    first_token_p50: f64,
+    first_token_p90: f64,
+    first_token_p99: f64,
     per_token: f64,
+    per_token_p99: f64,
 }
 
 fn rows(csv: &str) -> Vec<Row> {
@@ -36,19 +40,32 @@ fn rows(csv: &str) -> Vec<Row> {
         .collect()
 }
 
+fn mean(values: &[f64]) -> f64 {
+    let count = Tokens::new(u64::try_from(values.len()).unwrap()).as_f64();
+    values.iter().sum::<f64>() / count
+}
+
+/// The value that `percent` of `values` do not pass.
+fn quantile(values: &mut [f64], percent: usize) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[(values.len() - 1) * percent / 100]
+}
+
 fn pace(rows: &[Row], times: impl Fn(usize) -> (f64, f64)) -> Pace {
-    let mut pace = Pace {
-        first_token: 0.0,
-        per_token: 0.0,
-    };
-    let count = Tokens::new(u64::try_from(rows.len()).unwrap()).as_f64();
+    let (mut firsts, mut gaps) = (Vec::new(), Vec::new());
     for (index, row) in rows.iter().enumerate() {
         let (first, last) = times(index);
-        let gaps = Tokens::new(row.output.max(2) - 1).as_f64();
-        pace.first_token += (first - row.queued) / count;
-        pace.per_token += (last - first) / gaps / count;
+        firsts.push(first - row.queued);
+        gaps.push((last - first) / Tokens::new(row.output.max(2) - 1).as_f64());
     }
-    pace
+    Pace {
+        first_token: mean(&firsts),
+        first_token_p50: quantile(&mut firsts, 50),
+        first_token_p90: quantile(&mut firsts, 90),
+        first_token_p99: quantile(&mut firsts, 99),
+        per_token: mean(&gaps),
+        per_token_p99: quantile(&mut gaps, 99),
+    }
 }
 
 /// Runs the rows through an engine and returns the real pace and the simulated one.
@@ -90,12 +107,26 @@ fn replay(rows: &[Row], spec: EngineSpec) -> (Pace, Pace) {
     (real, simulated)
 }
 
-fn assert_close(what: &str, (real, simulated): (f64, f64), share: f64) {
-    let off = (simulated / real - 1.0).abs();
-    assert!(
-        off <= share,
-        "{what}: {simulated:.2} ms simulated, {real:.2} ms real"
-    );
+fn assert_close((real, simulated): &(Pace, Pace), share: f64) {
+    let figures = |pace: &Pace| {
+        [
+            ("first token, mean", pace.first_token),
+            ("first token, p50", pace.first_token_p50),
+            ("first token, p90", pace.first_token_p90),
+            ("first token, p99", pace.first_token_p99),
+            ("per token, mean", pace.per_token),
+            ("per token, p99", pace.per_token_p99),
+        ]
+    };
+    let off: Vec<String> = figures(real)
+        .into_iter()
+        .zip(figures(simulated))
+        .filter(|((_, real), (_, simulated))| (simulated / real - 1.0).abs() > share)
+        .map(|((what, real), (_, simulated))| {
+            format!("{what}: {simulated:.1} ms simulated, {real:.1} ms real")
+        })
+        .collect();
+    assert!(off.is_empty(), "{off:#?} of {real:?} {simulated:?}");
 }
 
 /// The servers of the runs: no more than 128 sequences ever ran at once in them.
@@ -113,10 +144,10 @@ fn a_run_bound_by_computation_takes_the_time_it_took() {
     let rows = rows(include_str!(
         "../../../../tests/golden/vllm-0.19/rtx-pro-6000-llama-3.1-8b.csv"
     ));
-    let (real, simulated) = replay(&rows, spec(36_578, StepTime::rtx_pro_6000_8b()));
-    let first_token = (real.first_token, simulated.first_token);
-    assert_close("first token", first_token, 0.05);
-    assert_close("per token", (real.per_token, simulated.per_token), 0.05);
+    assert_close(
+        &replay(&rows, spec(36_578, StepTime::rtx_pro_6000_8b())),
+        0.05,
+    );
 }
 
 #[test]
@@ -124,8 +155,5 @@ fn a_run_bound_by_kv_memory_takes_little_longer_than_it_took() {
     let rows = rows(include_str!(
         "../../../../tests/golden/vllm-0.19/rtx-4090-llama-3.1-8b.csv"
     ));
-    let (real, simulated) = replay(&rows, spec(2_588, StepTime::rtx_4090_8b()));
-    let first_token = (real.first_token, simulated.first_token);
-    assert_close("first token", first_token, 0.15);
-    assert_close("per token", (real.per_token, simulated.per_token), 0.15);
+    assert_close(&replay(&rows, spec(2_588, StepTime::rtx_4090_8b())), 0.15);
 }
