@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
@@ -38,6 +38,7 @@ use super::arriving::Arriving;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::drain::Watcher;
 use super::error::Error;
+use super::loader::Loader;
 use super::loading::Shared;
 use super::places::{Place, Places, Room};
 use super::pools::{Plan, Remake, Tools, Works};
@@ -107,7 +108,7 @@ impl Gateway {
             clock,
             counters: Shared {
                 hub: Arc::new(Hub::new(&config.hub)),
-                turns: Arc::new(Semaphore::new(cores().div_ceil(2))),
+                loader: Loader::new(cores()),
                 reload: reload.subscribe(),
                 metrics: Arc::clone(telemetry.metrics()),
             },

@@ -11,7 +11,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use crate::config::{Model, TokenizerChoice};
@@ -22,6 +22,7 @@ use crate::telemetry::{Load, Metrics};
 use crate::tokenize::{CounterSpec, ModelCounter, Source};
 
 use super::counters::{CounterError, counter_spec};
+use super::loader::Loader;
 
 /// A counter that needs no files.
 pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
@@ -37,9 +38,8 @@ pub(super) fn estimate(model: &Model) -> Arc<ModelCounter> {
 pub(super) struct Shared {
     /// Where named models come from.
     pub(super) hub: Arc<Hub>,
-    /// Permits to load: parsing takes a core and a gigabyte for a large
-    /// vocabulary, and requests need some of both.
-    pub(super) turns: Arc<Semaphore>,
+    /// Where vocabularies are parsed.
+    pub(super) loader: Loader,
     /// Changes when everything is to be loaded anew.
     pub(super) reload: watch::Receiver<u64>,
     pub(super) metrics: Arc<Metrics>,
@@ -98,10 +98,7 @@ impl Keeper {
 
     async fn load(&self, wanted: Wanted) -> Ended {
         let begun = Instant::now();
-        let loaded = match self.read(wanted).await {
-            Ok(loaded) => loaded,
-            Err(panicked) => Err(panicked.to_string()),
-        };
+        let loaded = self.read(wanted).await;
         match loaded {
             Ok(counter) => {
                 self.took(counter, begun);
@@ -115,19 +112,15 @@ impl Keeper {
     }
 
     /// Fetches what has to be and then, in its turn, reads it.
-    async fn read(
-        &self,
-        wanted: Wanted,
-    ) -> Result<Result<ModelCounter, String>, tokio::task::JoinError> {
+    async fn read(&self, wanted: Wanted) -> Result<ModelCounter, String> {
         let (model, hub) = (Arc::clone(&self.model), Arc::clone(&self.shared.hub));
-        let spec = spawn_blocking(move || counter_spec(&model, &hub, wanted)).await?;
-        let spec = match spec {
-            Ok(spec) => spec,
-            Err(error) => return Ok(Err(error.to_string())),
-        };
-        let _turn = self.shared.turns.acquire().await;
-        let counter = spawn_blocking(move || ModelCounter::load(spec)).await?;
-        Ok(counter.map_err(|error| CounterError::from(error).to_string()))
+        let spec = spawn_blocking(move || counter_spec(&model, &hub, wanted)).await;
+        let spec = spec
+            .map_err(|panicked| panicked.to_string())?
+            .map_err(|error| error.to_string())?;
+        let loaded = self.shared.loader.run(move || ModelCounter::load(spec));
+        let counter = loaded.await.ok_or("loading it panicked")?;
+        counter.map_err(|error| CounterError::from(error).to_string())
     }
 
     fn took(&self, counter: ModelCounter, begun: Instant) {

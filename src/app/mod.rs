@@ -18,6 +18,7 @@ mod error;
 mod follow;
 mod gateway;
 mod listen;
+mod loader;
 mod loading;
 mod orders;
 mod places;

@@ -35,6 +35,7 @@ pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 
 mod cost;
 mod drain;
+mod failures;
 mod learning;
 mod outcome;
 mod pacing;
@@ -72,7 +73,7 @@ pub struct Admission {
     paces: pacing::TierPaces,
     totals: Totals,
     round: Round,
-    failures: drain::Failures,
+    failures: failures::Failures,
     next_generation: u32,
 }
 
@@ -140,7 +141,7 @@ impl Admission {
             paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
-            failures: drain::Failures::default(),
+            failures: failures::Failures::default(),
             next_generation: 0,
         }
     }
@@ -291,12 +292,14 @@ impl Admission {
         let sequences = self.ledger.sequences_of(lease);
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
-        self.on_emitted(now, lease, each);
+        let opened = self.on_emitted(now, lease, each);
         let capacity = self.backend(id).and_then(|backend| backend.capacity);
         if let Some((class, growth)) = self.ledger.grow(lease, each, capacity.as_ref()) {
             self.lengths.on_grown(class, growth);
         }
-        if let Reservation::Forecast(_) = self.policy.reservation {
+        if opened && !self.queue.is_empty() {
+            self.start_round(now, out);
+        } else if let Reservation::Forecast(_) = self.policy.reservation {
             self.round.grown = !self.queue.is_empty();
             self.drain_after_growth(now, out);
         }
@@ -347,6 +350,7 @@ impl Admission {
             ledger: &self.ledger,
             reservation: &self.policy.reservation,
             tiers: &self.policy.tiers,
+            dispatch: &self.policy.dispatch,
             waiting: Tier::ALL.map(|tier| self.queue.of_home(tier)),
             wait: if self.queue.is_empty() {
                 None

@@ -10,6 +10,7 @@
 pub mod admission;
 mod ahead;
 pub mod backend;
+mod choice;
 pub mod demand;
 pub mod dispatch;
 pub mod fairness;

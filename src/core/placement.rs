@@ -5,8 +5,9 @@
 //! can take it *now* without passing its limit? Live fit decides, never a fixed
 //! length. Nothing is changed here.
 
-use super::backend::{BackendId, Health, Tier, TierSet, Trust};
+use super::backend::{BackendId, Tier, TierSet, Trust};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Work};
+use super::dispatch::DispatchPolicy;
 use super::footprint::Shape;
 use super::ledger::Ledger;
 use super::pace::Prefill;
@@ -105,6 +106,7 @@ pub(super) struct Fleet<'a> {
     pub(super) ledger: &'a Ledger,
     pub(super) reservation: &'a Reservation,
     pub(super) tiers: &'a TierPolicy,
+    pub(super) dispatch: &'a DispatchPolicy,
     /// Waiters by home tier.
     pub(super) waiting: [u32; Tier::ALL.len()],
     /// How long the queue ahead is expected to take, where known.
@@ -304,21 +306,24 @@ impl Fleet<'_> {
         (home, output): (Tier, OutputLimit),
         may_take: impl Fn(&Backend) -> bool,
     ) -> Option<Placement> {
-        let others = Tier::ALL.into_iter().filter(move |&tier| tier != home);
-        let tiers = std::iter::once(home).chain(others);
-        let mut open = tiers.filter(|&tier| self.tier_is_open(asked, home, tier));
-        open.find_map(|tier| {
-            let in_tier = |backend: &&Backend| {
-                backend.tier == tier && may_take(backend) && self.is_usable(backend, asked)
-            };
-            let mut backends: Vec<&Backend> = self.backends.iter().filter(in_tier).collect();
-            // Emptiest first: a fit is the costly question, so the first answer counts.
-            backends.sort_by_cached_key(|backend| self.load_with(backend, asked.shape));
-            backends.into_iter().find_map(|backend| {
-                let placement = self.fits(backend, asked, output)?;
-                let lending = tier > home;
-                (!lending || self.keeps_reserve(backend, placement.blocks)).then_some(placement)
-            })
+        let work = Prefill::of(asked.demand);
+        let open = Tier::ALL.map(|tier| self.tier_is_open(asked, home, tier));
+        let may_go = |backend: &&Backend| {
+            open[backend.tier as usize]
+                && may_take(backend)
+                && self.is_usable(backend, asked)
+                && self.keeps_pace(backend, asked)
+        };
+        let ranked = self.backends.iter().filter(may_go);
+        let mut ranked: Vec<_> = ranked
+            .map(|backend| (self.rank(backend, asked, (home, work)), backend))
+            .collect();
+        // A fit is the costly question, so the first answer counts.
+        ranked.sort_unstable_by(|(left, _), (right, _)| left.order(right));
+        ranked.into_iter().find_map(|(_, backend)| {
+            let placement = self.fits(backend, asked, output)?;
+            let lending = backend.tier > home;
+            (!lending || self.keeps_reserve(backend, placement.blocks)).then_some(placement)
         })
     }
 
@@ -326,11 +331,12 @@ impl Fleet<'_> {
         let free_for_us = backend
             .set_aside
             .is_none_or(|ticket| asked.ticket == Some(ticket) || asked.demand.work == Work::Aside);
-        backend.admits() && free_for_us && backend.may_serve(asked.demand)
+        let gate = self.is_open(backend) || asked.demand.work == Work::Aside;
+        backend.admits() && free_for_us && gate && backend.may_serve(asked.demand)
     }
 
     /// Whether traffic at home in `home` may use `tier` at all now.
-    fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
+    pub(super) fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
         match tier {
             _ if tier == home || asked.demand.work == Work::Aside => true,
             Tier::Standard => {
@@ -377,19 +383,5 @@ impl Fleet<'_> {
         // The reserve is rounded up: what is kept free is never less than asked.
         let reserve = capacity.blocks - capacity.blocks.share(1.0 - self.tiers.free_reserve);
         used + reserve <= capacity.blocks
-    }
-
-    /// Ordering key: healthy before degraded, then emptiest with the prompt on
-    /// it, then fewest sequences, then slot. Load is in per mille of the pool.
-    fn load_with(&self, backend: &Backend, shape: &Shape) -> (bool, u64, u64, u32) {
-        let account = self.ledger.account(backend.id);
-        let load = backend.capacity.as_ref().map_or(u64::MAX, |capacity| {
-            let prompt = shape.blocks(Tokens::ZERO, capacity);
-            let used = account.held() + backend.foreign(self.now, self.observed_for) + prompt;
-            used.get().saturating_mul(1000) / capacity.blocks.get().max(1)
-        });
-        // One on trial is taken for what it may be, or it would never be tried.
-        let degraded = backend.health == Health::Degraded && backend.trust != Trust::Trial;
-        (degraded, load, account.sequences(), backend.id.slot)
     }
 }

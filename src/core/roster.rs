@@ -31,6 +31,8 @@ pub(super) struct Backend {
     pub(super) pace: Pace,
     /// The prefill on its way to it.
     pub(super) ahead: Ahead,
+    /// Whether that was too much for one more when last looked at.
+    pub(super) shut: bool,
     /// Its free blocks are kept for this waiter.
     pub(super) set_aside: Option<TicketId>,
 }
@@ -63,8 +65,15 @@ impl Backend {
             standing: Standing::Active,
             pace: Pace::of_tier(facts.tier),
             ahead: Ahead::default(),
+            shut: false,
             set_aside: None,
         }
+    }
+
+    /// Whether at most `late` of prefill is on its way to it, or none at all.
+    pub(super) fn is_open(&self, now: Time, late: Duration) -> bool {
+        let ahead = self.ahead.seconds(now, &self.pace);
+        ahead <= late.as_secs_f64()
     }
 
     /// Predicted time from now to the first token of `work`, sent there now.

@@ -10,8 +10,7 @@
 use std::time::Duration;
 
 use super::{Admission, Admitted, Effect};
-use crate::core::backend::{ServedId, Tier, TierSet, Trust};
-use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
+use crate::core::backend::Trust;
 use crate::core::fairness::Turn;
 use crate::core::placement::{Asked, Placement, Prospect};
 use crate::core::queue::{TicketId, Unserved, Waiter};
@@ -34,40 +33,13 @@ const PASSED: u32 = 2048;
 /// this costs more than it brings.
 pub(super) const GROWTH_PAUSE: Duration = Duration::from_millis(10);
 
-/// What did not fit in this round: whatever asks for at least as much, in the
-/// same way, does not fit either, and need not be tried on every backend.
-///
-/// Within a round memory is only taken; whoever gives some back starts the next.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Failures(Vec<Failure>);
-
-/// One request that did not fit.
-#[derive(Clone, Debug)]
-struct Failure {
-    way: Way,
-    prompt: Tokens,
-    output: Tokens,
-}
-
-/// Everything but its size that decides where a request may go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Way {
-    served: ServedId,
-    tiers: TierSet,
-    offload: OffloadRule,
-    home: Tier,
-    progress: Progress,
-    is_open: bool,
-}
-
-/// Failures kept; more would cost more to compare than they spare.
-const FAILURES: usize = 16;
-
 /// What an examination found.
 enum Finding {
     Fits(Placement),
     /// No backend has room for it.
     NoRoom,
+    /// Every backend it could go to has enough prefill on its way.
+    Shut,
     /// Its deadline has come, whatever there is room for.
     Late,
     /// It is not its turn, whatever there is room for.
@@ -90,66 +62,6 @@ impl Walk {
     /// Whether the rest is left to the next call.
     const fn is_over(self) -> bool {
         self.skipped >= SKIPPED || self.passed >= PASSED
-    }
-}
-
-// === impl Failures ===
-
-impl Failures {
-    fn clear(&mut self) {
-        self.0.clear();
-    }
-
-    /// Keeps the smallest: what a newcomer covers goes, and of too many the largest.
-    fn record(&mut self, waiter: &Waiter) {
-        let Some(new) = Failure::of(waiter) else {
-            return;
-        };
-        self.0.retain(|old| !new.covers(old));
-        self.0.push(new);
-        if self.0.len() > FAILURES {
-            let size = |failure: &Failure| failure.prompt.saturating_add(failure.output);
-            let largest = (0..self.0.len()).max_by_key(|&index| size(&self.0[index]));
-            self.0.swap_remove(largest.expect("there are failures"));
-        }
-    }
-
-    /// Whether something smaller of the same kind has failed.
-    fn cover(&self, waiter: &Waiter) -> bool {
-        Failure::of(waiter).is_some_and(|asked| self.0.iter().any(|failed| failed.covers(&asked)))
-    }
-}
-
-impl Failure {
-    /// Whether `other` asks for at least as much, in the same way.
-    fn covers(&self, other: &Self) -> bool {
-        self.way == other.way && self.prompt <= other.prompt && self.output <= other.output
-    }
-
-    /// Requests of several sequences differ in more than their size: no failure
-    /// of one says anything of another.
-    fn of(waiter: &Waiter) -> Option<Self> {
-        let demand = &waiter.demand;
-        let (is_open, output) = match waiter.output {
-            OutputLimit::Asked(bound) => (false, bound),
-            OutputLimit::Open { at_most } => (true, at_most.unwrap_or(Tokens::MAX)),
-        };
-        let way = Way {
-            served: demand.served,
-            tiers: demand.tiers,
-            offload: demand.offload,
-            home: waiter.home,
-            progress: demand.progress,
-            is_open,
-        };
-        let alone = demand.sequences() == 1
-            && demand.work == Work::Generate
-            && demand.prefix.hashes().is_empty();
-        alone.then(|| Self {
-            way,
-            prompt: demand.prompt_total(),
-            output,
-        })
     }
 }
 
@@ -199,7 +111,7 @@ impl Admission {
         let mut examined = 0;
         let mut walk = Walk::default();
         self.round.unfinished = false;
-        while let Some(turn) = self.next_unexamined(&mut walk) {
+        while let Some(turn) = self.next_unexamined(now, &mut walk) {
             if examined == EXAMINED || walk.is_over() {
                 self.round.resume = Some(turn);
                 self.round.unfinished = true;
@@ -223,8 +135,13 @@ impl Admission {
 
     /// The next waiter in order that this round has not looked at and that may
     /// fit. Marks those that cannot as looked at, up to the allowed number.
-    fn next_unexamined(&mut self, walk: &mut Walk) -> Option<Turn> {
-        let largest = self.largest_free();
+    fn next_unexamined(&mut self, now: Time, walk: &mut Walk) -> Option<Turn> {
+        let late = self.policy.dispatch.late;
+        let open = |b: &Backend| b.admits() && b.is_open(now, late);
+        if !self.round.thorough && !self.backends.iter().any(open) {
+            return None;
+        }
+        let largest = self.largest_free(now);
         let can_set_aside = self
             .backends
             .iter()
@@ -268,12 +185,13 @@ impl Admission {
             .any(|backend| backend.set_aside == Some(ticket))
     }
 
-    /// The most tokens that are free on any one backend.
-    fn largest_free(&self) -> Tokens {
+    /// The most tokens that are free on any one backend that may be sent more.
+    fn largest_free(&self, now: Time) -> Tokens {
+        let late = self.policy.dispatch.late;
         let free = self
             .backends
             .iter()
-            .filter(|b| b.admits())
+            .filter(|b| b.admits() && b.is_open(now, late))
             .filter_map(|backend| {
                 let capacity = backend.capacity?;
                 let held = self.ledger.account(backend.id).held();
@@ -327,6 +245,13 @@ impl Admission {
                     .expect("an examined ticket is in the queue");
                 self.failures.record(waiter);
                 self.set_aside(now, ticket);
+            }
+            Finding::Shut => {
+                let waiter = self
+                    .queue
+                    .get(ticket)
+                    .expect("an examined ticket is in the queue");
+                self.failures.record_shut(waiter);
             }
             Finding::Late => {
                 self.expire(now, ticket, out);
@@ -409,6 +334,7 @@ impl Admission {
         match placement {
             Some(placement) => Finding::Fits(placement),
             None if refuses && !fleet.is_served(asked, home, output) => Finding::Unserved,
+            None if may_hold && fleet.is_shut(asked, home) => Finding::Shut,
             None if may_hold => Finding::NoRoom,
             None => Finding::NotNow,
         }

@@ -44,20 +44,22 @@ impl Admission {
         } else {
             FirstToken::Unseen
         };
+        let late = self.policy.dispatch.late;
         if let Some(backend) = self.backend_mut(id) {
-            backend
-                .ahead
-                .on_sent(now, &backend.pace, lease, (work, first_token));
+            let job = (work, first_token);
+            backend.ahead.on_sent(now, &backend.pace, lease, job);
+            backend.shut = !backend.is_open(now, late);
         }
     }
 
-    /// Each sequence of `lease` has emitted `generated` tokens.
-    pub(super) fn on_emitted(&mut self, now: Time, lease: LeaseId, generated: Tokens) {
+    /// Each sequence of `lease` has emitted `generated` tokens. Says whether a
+    /// backend that had enough on its way may take more.
+    pub(super) fn on_emitted(&mut self, now: Time, lease: LeaseId, generated: Tokens) -> bool {
         let id = self.ledger.home(lease);
         let account = self.ledger.account(id);
         let (held, sequences) = (account.held(), account.sequences());
         let Some(backend) = self.backend_mut(id) else {
-            return;
+            return false;
         };
         let context = backend
             .capacity
@@ -68,6 +70,35 @@ impl Admission {
         for sample in first.into_iter().chain(grown) {
             self.learn(id, sample);
         }
+        self.look_at_gates(now)
+    }
+
+    /// Takes prefill without a first token to be seen as done once its time has
+    /// passed. Says whether a gate has opened.
+    pub(super) fn forget_assumed(&mut self, now: Time) -> bool {
+        for backend in &mut self.backends {
+            backend.ahead.forget_assumed(now);
+        }
+        self.look_at_gates(now)
+    }
+
+    /// When the next of it is, where a gate may open by that.
+    pub(super) fn next_assumed(&self) -> Option<Time> {
+        let shut = self.backends.iter().filter(|backend| backend.shut);
+        shut.filter_map(|backend| backend.ahead.next_assumed())
+            .min()
+    }
+
+    /// Notes which gates are shut; whether one that was is not.
+    fn look_at_gates(&mut self, now: Time) -> bool {
+        let late = self.policy.dispatch.late;
+        let mut opened = false;
+        for backend in &mut self.backends {
+            let shut = !backend.is_open(now, late);
+            opened |= backend.shut && !shut;
+            backend.shut = shut;
+        }
+        opened
     }
 
     fn learn(&mut self, id: BackendId, sample: Sample) {

@@ -22,6 +22,7 @@ impl Admission {
         }
         let growth = self.round.grown.then_some(self.round.growth + GROWTH_PAUSE);
         let stale = self.next_staleness(now);
+        let assumed = self.next_assumed();
         let waiting = !self.queue.is_empty();
         let due = self
             .queue
@@ -29,6 +30,7 @@ impl Admission {
             .into_iter()
             .chain(growth)
             .chain(stale)
+            .chain(assumed)
             .min();
         due.filter(|_| waiting)
     }
@@ -37,6 +39,7 @@ impl Admission {
     /// were passed long enough, and goes on with an unfinished drain. A few at a
     /// time: where more are left, [`Effect::Again`] is in `out`.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.round.again |= self.forget_assumed(now);
         let mut dropped = false;
         for _ in 0..EXPIRED {
             let Some(ticket) = self.queue.expired(now) else {

@@ -1,0 +1,125 @@
+//! What did not fit in this round of the drain, so that whoever asks for as much
+//! in the same way need not be tried on every backend.
+//!
+//! Within a round memory is only taken and gates only shut; whatever gives some
+//! back or opens one starts the next. Decides nothing by itself.
+
+use crate::core::backend::{ServedId, Tier, TierSet};
+use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
+use crate::core::queue::Waiter;
+use crate::core::units::Tokens;
+
+/// Whatever asks for at least as much as one of these, in the same way, does not
+/// fit either.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Failures {
+    sized: Vec<Failure>,
+    /// Ways on which every gate is shut, for requests of any size.
+    shut: Vec<Route>,
+}
+
+/// One request that did not fit.
+#[derive(Clone, Debug)]
+struct Failure {
+    way: Way,
+    prompt: Tokens,
+    output: Tokens,
+}
+
+/// Everything but its size that decides where a request may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    route: Route,
+    progress: Progress,
+    is_open: bool,
+}
+
+/// What decides which backends a request may be sent to at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Route {
+    served: ServedId,
+    tiers: TierSet,
+    offload: OffloadRule,
+    home: Tier,
+}
+
+/// Failures kept; more would cost more to compare than they spare.
+const FAILURES: usize = 16;
+
+// === impl Failures ===
+
+impl Failures {
+    pub(super) fn clear(&mut self) {
+        self.sized.clear();
+        self.shut.clear();
+    }
+
+    /// Every backend the waiter may be sent to has enough on its way.
+    pub(super) fn record_shut(&mut self, waiter: &Waiter) {
+        self.shut.push(Route::of(waiter));
+    }
+
+    /// Keeps the smallest: what a newcomer covers goes, and of too many the largest.
+    pub(super) fn record(&mut self, waiter: &Waiter) {
+        let Some(new) = Failure::of(waiter) else {
+            return;
+        };
+        self.sized.retain(|old| !new.covers(old));
+        self.sized.push(new);
+        if self.sized.len() > FAILURES {
+            let size = |failure: &Failure| failure.prompt.saturating_add(failure.output);
+            let largest = (0..self.sized.len()).max_by_key(|&index| size(&self.sized[index]));
+            self.sized.swap_remove(largest.expect("there are failures"));
+        }
+    }
+
+    /// Whether something smaller of the same kind has failed.
+    pub(super) fn cover(&self, waiter: &Waiter) -> bool {
+        if self.shut.contains(&Route::of(waiter)) {
+            return true;
+        }
+        Failure::of(waiter)
+            .is_some_and(|asked| self.sized.iter().any(|failed| failed.covers(&asked)))
+    }
+}
+
+impl Failure {
+    /// Whether `other` asks for at least as much, in the same way.
+    fn covers(&self, other: &Self) -> bool {
+        self.way == other.way && self.prompt <= other.prompt && self.output <= other.output
+    }
+
+    /// Requests of several sequences differ in more than their size: no failure
+    /// of one says anything of another.
+    fn of(waiter: &Waiter) -> Option<Self> {
+        let demand = &waiter.demand;
+        let (is_open, output) = match waiter.output {
+            OutputLimit::Asked(bound) => (false, bound),
+            OutputLimit::Open { at_most } => (true, at_most.unwrap_or(Tokens::MAX)),
+        };
+        let way = Way {
+            route: Route::of(waiter),
+            progress: demand.progress,
+            is_open,
+        };
+        let alone = demand.sequences() == 1
+            && demand.work == Work::Generate
+            && demand.prefix.hashes().is_empty();
+        alone.then(|| Self {
+            way,
+            prompt: demand.prompt_total(),
+            output,
+        })
+    }
+}
+
+impl Route {
+    fn of(waiter: &Waiter) -> Self {
+        Self {
+            served: waiter.demand.served,
+            tiers: waiter.demand.tiers,
+            offload: waiter.demand.offload,
+            home: waiter.home,
+        }
+    }
+}
