@@ -243,6 +243,7 @@ impl Tenant {
             anonymous: Anonymous::Refused,
             limits: Limits::default(),
             weight: 1,
+            in_flight_share: 0.0,
             priority: None,
             models: ModelAccess::All,
             tiers: TierSet::ALL,

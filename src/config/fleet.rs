@@ -298,6 +298,7 @@ fn tenant(mut section: Section<'_>) -> Tenant {
         weight: section
             .small("weight", 1..=10_000)
             .unwrap_or(default.weight),
+        in_flight_share: section.share("in_flight_share", 0.0..=1.0, default.in_flight_share),
         priority: section.signed("priority"),
         models: models.map_or(ModelAccess::All, ModelAccess::Only),
         tiers: tiers.map_or(TierSet::ALL, TierSet::from_iter),

@@ -83,6 +83,7 @@ impl Tenant {
                 None => 0,
             },
             max_in_flight: self.limits.max_in_flight,
+            in_flight_share: self.in_flight_share,
             max_waiting: self.limits.max_waiting,
         }
     }

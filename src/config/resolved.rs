@@ -396,6 +396,8 @@ pub struct Tenant {
     pub limits: Limits,
     /// Its share while others wait too; at least 1.
     pub weight: u32,
+    /// Share of each pool's KV that is its own, 0 to 1.
+    pub in_flight_share: f64,
     /// `priority` written into its requests; `None` removes what the client sent.
     pub priority: Option<i32>,
     /// Models it may use.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, TenantId, Work};
 use super::dispatch::DispatchPolicy;
-use super::fairness::{Charge, Flows, Turn};
+use super::fairness::{Charge, Claim, Flows, Turn};
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
 use super::lengths::{ClassKey, Lengths};
@@ -209,7 +209,8 @@ impl Admission {
             return Decision::Reject(self.no_backend(now));
         }
         // Those who wait and have not been looked at yet come first.
-        let waits_its_turn = self.round.unfinished || !self.share_allows(demand.tenant, tokens);
+        let claim = self.claim(demand.tenant, home, tokens);
+        let waits_its_turn = self.round.unfinished || !self.flows.may_hold(claim);
         let may_go = demand.work == Work::Aside || !waits_its_turn;
         if let Some(placement) = may_go.then(|| fleet.place(asked, home, output)).flatten() {
             return Decision::Admit(placement);
@@ -385,10 +386,13 @@ impl Admission {
         (tokens > share).then_some(share)
     }
 
-    fn share_allows(&self, tenant: TenantId, tokens: Tokens) -> bool {
-        self.flows
-            .get(tenant)
-            .is_none_or(|flow| flow.may_hold(tokens))
+    fn claim(&self, tenant: TenantId, home: Tier, tokens: Tokens) -> Claim {
+        Claim {
+            tenant,
+            home,
+            tokens,
+            pool: self.kv(),
+        }
     }
 
     fn take(&mut self, now: Time, request: Admitted<'_>, place: Placement) -> Grant {
@@ -470,8 +474,8 @@ impl Admission {
     fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
         let waiter = self.queue.remove(ticket, &self.policy.queue)?;
         let place = waiter.place(ticket);
-        self.flows
-            .dequeue(now, waiter.demand.tenant, place, waiter.charge());
+        let tenant = waiter.demand.tenant;
+        self.round.again |= self.flows.dequeue(now, (tenant, place), waiter.charge());
         self.round.again |= self.queue.of_home(waiter.home) == 0;
         if self.queue.is_empty() {
             self.drain.set_backlogged(now, Backlog::None);

@@ -22,9 +22,12 @@ use super::units::Tokens;
 pub(super) use cost::{Cost, Usage};
 use order::Bands;
 pub(super) use order::Turn;
+pub(super) use shares::Claim;
+use shares::Shortages;
 
 mod cost;
 mod order;
+mod shares;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +45,9 @@ pub struct TenantPolicy {
     pub priority: i32,
     /// Tokens of KV it may hold at one time in this pool; `None` for no limit.
     pub max_in_flight: Option<Tokens>,
+    /// Share of the pool's KV that is its own, 0 to 1: while it holds less and
+    /// waits for memory, nobody who holds more than its own takes any. Default 0.
+    pub in_flight_share: f64,
     /// Requests it may have waiting in this pool; `None` for no limit.
     pub max_waiting: Option<u32>,
 }
@@ -78,6 +84,7 @@ enum Membership {
 pub(super) struct Flows {
     flows: BTreeMap<TenantId, Flow>,
     bands: Bands,
+    shortages: Shortages,
     /// Where a tenant that comes back from idling starts.
     floor: VirtualTime,
     /// Since when nobody waits.
@@ -102,6 +109,7 @@ impl Default for TenantPolicy {
             weight: 1,
             priority: 0,
             max_in_flight: None,
+            in_flight_share: 0.0,
             max_waiting: None,
         }
     }
@@ -127,17 +135,6 @@ impl VirtualTime {
 
 fn ticks(cost: Cost, weight: u32) -> u128 {
     TICKS * u128::from(cost.nanos()) / u128::from(weight.max(1))
-}
-
-// === impl Flow ===
-
-impl Flow {
-    /// Whether `more` tokens stay within the in-flight share.
-    pub(super) fn may_hold(&self, more: Tokens) -> bool {
-        self.policy
-            .max_in_flight
-            .is_none_or(|share| self.in_flight + more <= share)
-    }
 }
 
 // === impl Flows ===
@@ -193,8 +190,14 @@ impl Flows {
         flow.waiting_tokens += charge.tokens;
     }
 
-    /// Takes a ticket out of its tenant's line.
-    pub(super) fn dequeue(&mut self, now: Time, tenant: TenantId, place: Place, charge: Charge) {
+    /// Takes a ticket out of its tenant's line. Says whether that lets others borrow
+    /// its share.
+    pub(super) fn dequeue(
+        &mut self,
+        now: Time,
+        (tenant, place): (TenantId, Place),
+        charge: Charge,
+    ) -> bool {
         let flow = self
             .flows
             .get_mut(&tenant)
@@ -202,7 +205,7 @@ impl Flows {
         flow.waiting.remove(&place);
         flow.waiting_tokens -= charge.tokens;
         if !flow.waiting.is_empty() {
-            return;
+            return false;
         }
         let (band, clock) = (flow.policy.priority, flow.clock);
         self.bands.remove(band, clock, tenant);
@@ -210,6 +213,7 @@ impl Flows {
             self.floor = self.floor.max(clock);
             self.quiet_since = now;
         }
+        self.on_relieved(tenant)
     }
 
     /// The waiting tickets in the order they should be served, from `from` on.

@@ -74,6 +74,7 @@ impl History {
                     max_in_flight: share,
                     max_waiting,
                     priority: i32::try_from(random.between(0, 2)).unwrap(),
+                    in_flight_share: f64::from(u32::try_from(random.between(0, 3)).unwrap()) / 4.0,
                     ..TenantPolicy::default()
                 },
             );

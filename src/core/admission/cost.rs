@@ -58,8 +58,13 @@ impl Admission {
 
     /// The larger of the shares of this pool.
     pub(super) fn cost_of(&self, usage: Usage) -> Cost {
+        usage.cost(self.kv())
+    }
+
+    /// What the backends that admit hold together.
+    pub(super) fn kv(&self) -> Tokens {
         let pools = self.usable().filter_map(|backend| backend.capacity);
-        usage.cost(pools.map(|capacity| capacity.pool()).sum())
+        pools.map(|capacity| capacity.pool()).sum()
     }
 
     /// Seconds a prefill takes one backend, on average, and all of them side by side.

@@ -175,6 +175,7 @@ impl Admission {
         }
         for ticket in passed {
             self.mark_examined(ticket);
+            self.note_shortage(ticket);
         }
         found
     }
@@ -233,6 +234,7 @@ impl Admission {
                     since,
                 };
                 let grant = self.take(now, request, placement);
+                self.round.again |= self.flows.on_relieved(demand.tenant);
                 out.push(Effect::Grant { ticket, grant });
                 // The order of service has changed.
                 self.round.resume = None;
@@ -244,6 +246,7 @@ impl Admission {
                     .get(ticket)
                     .expect("an examined ticket is in the queue");
                 self.failures.record(waiter);
+                self.note_shortage(ticket);
                 self.set_aside(now, ticket);
             }
             Finding::Shut => {
@@ -268,6 +271,16 @@ impl Admission {
                 out.push(Effect::Again);
             }
         }
+    }
+
+    /// A waiter has found no memory: its tenant may want its share back.
+    fn note_shortage(&mut self, ticket: TicketId) {
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("an examined ticket is in the queue");
+        let claim = self.claim(waiter.demand.tenant, waiter.home, waiter.tokens);
+        self.flows.on_short(claim);
     }
 
     fn refuse_waiter(
@@ -328,7 +341,7 @@ impl Admission {
             });
         }
         let fleet = self.fleet(now);
-        let may_hold = self.share_allows(tenant, tokens);
+        let may_hold = self.flows.may_hold(self.claim(tenant, home, tokens));
         let placement = may_hold.then(|| fleet.place(asked, home, output)).flatten();
         let refuses = self.policy.queue.unserved == Unserved::Refuse;
         match placement {

@@ -192,3 +192,36 @@ fn a_wait_that_will_surely_pass_the_deadline_is_refused_on_arrival() {
     );
     wait(&mut pool, 20.0, by(20_000.0));
 }
+
+#[test]
+fn a_share_is_lent_while_it_idles_and_comes_back_when_its_owner_waits_for_memory() {
+    let mut pool = strict(&[(STANDARD, 100)]);
+    let owner = TenantId(1);
+    let half = TenantPolicy {
+        in_flight_share: 0.5,
+        ..TenantPolicy::default()
+    };
+    pool.set_tenant(owner, half);
+    let of_owner = |prompt| Demand {
+        tenant: owner,
+        ..demand(prompt, 1)
+    };
+    // 1,600 tokens, all of them lent to a tenant that has no share of its own.
+    let lent = [0; 4].map(|_| admit(&mut pool, 0.0, demand(399, 1)));
+    let owned = wait(&mut pool, 1.0, of_owner(700));
+    let small = wait(&mut pool, 1.0, demand(90, 1));
+    // 400 tokens come free, too few for the owner: nobody else gets them.
+    let [first, second, third, _] = lent;
+    assert!(release(&mut pool, 2.0, first).is_empty());
+    assert!(matches!(
+        pool.decide(at(2.0), &demand(90, 1)),
+        Decision::Wait { .. }
+    ));
+    let granted = release(&mut pool, 3.0, second);
+    let order: Vec<TicketId> = granted.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(order, [owned, small]);
+    // Above its share it has no better claim than others.
+    wait(&mut pool, 4.0, of_owner(200));
+    release(&mut pool, 5.0, third);
+    admit(&mut pool, 5.0, demand(90, 1));
+}
