@@ -8,6 +8,7 @@
 
 pub mod fleet;
 mod gateway;
+pub mod metrics;
 mod ours;
 mod place;
 pub mod policy;
