@@ -6,13 +6,16 @@
 //! rules and see what such products see. Never reads a clock, a file or an environment:
 //! equal input gives an equal record on every machine.
 
+pub mod cells;
 pub mod fleet;
 mod gateway;
 pub mod metrics;
 mod ours;
 mod place;
+pub mod plot;
 pub mod policy;
 pub mod record;
+pub mod report;
 mod rivals;
 pub mod setup;
 #[cfg(test)]
