@@ -7,7 +7,6 @@
 mod counts;
 mod findings;
 mod seen;
-mod table;
 
 use std::io::Write;
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::Failure;
+use super::table::Table;
 use crate::config::{Backend, Config, Model};
 use crate::tokenize::ModelCounter;
 use crate::upstream::client::{Client, Timing};
@@ -23,7 +23,6 @@ use crate::upstream::client::{Client, Timing};
 use counts::Compared;
 use findings::{Finding, Weight};
 use seen::Seen;
-use table::Table;
 
 /// What the backends said and what follows from it.
 #[derive(Debug, Serialize)]

@@ -7,7 +7,9 @@ mod check;
 mod count;
 mod demo;
 mod live;
+mod replay;
 mod serve;
+mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -34,6 +36,8 @@ enum Command {
     Count(count::Flags),
     /// Show what the gateway changes: the same load at simulated engines, without and with it.
     Demo(demo::Flags),
+    /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
+    Replay(replay::Flags),
 }
 
 /// Why a command ends with an exit code other than 0.
@@ -57,6 +61,7 @@ pub fn run() -> ExitCode {
         Command::Check(flags) => check::check(&flags, &mut out),
         Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
+        Command::Replay(flags) => replay::replay(&flags, &mut out),
     };
     let flushed = out.flush().map_err(Failure::from);
     match ended.and(flushed) {
