@@ -16,6 +16,7 @@ use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, TenantId, Work};
 use super::dispatch::DispatchPolicy;
 use super::fairness::{Charge, Claim, Flows, Turn};
+use super::fit::Sketch;
 use super::footprint::Shape;
 use super::ledger::{Booking, Entry, LeaseId, Ledger};
 use super::lengths::{ClassKey, Lengths};
@@ -37,6 +38,7 @@ mod cost;
 mod drain;
 mod failures;
 mod learning;
+mod observing;
 mod outcome;
 mod pacing;
 mod refuse;
@@ -185,6 +187,7 @@ impl Admission {
             demand,
             shape: &shape,
             ticket: None,
+            sketch: &Sketch::default(),
         };
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
@@ -294,8 +297,9 @@ impl Admission {
         let generated = self.believed(id, sequences, generated);
         let each = Tokens::new(generated.get().div_ceil(sequences.max(1)));
         let opened = self.on_emitted(now, lease, each);
-        let capacity = self.backend(id).and_then(|backend| backend.capacity);
-        if let Some((class, growth)) = self.ledger.grow(lease, each, capacity.as_ref()) {
+        let lengths = &self.lengths;
+        let curve = |class, output| lengths.curve(class, output);
+        if let Some((class, growth)) = self.ledger.grow(lease, each, curve) {
             self.lengths.on_grown(class, growth);
         }
         if opened && !self.queue.is_empty() {
@@ -312,7 +316,7 @@ impl Admission {
     ///
     /// If `lease` was released before: the books would be wrong.
     pub fn release(&mut self, now: Time, lease: LeaseId, end: End, out: &mut Vec<Effect>) {
-        let (id, entry) = self.ledger.give_back(lease);
+        let (id, entry) = self.ledger.give_back(now, lease);
         let generated = match end {
             End::Finished { generated, .. } => {
                 self.believed(id, entry.shape.sequences(), generated)
@@ -349,6 +353,7 @@ impl Admission {
         Fleet {
             backends: &self.backends,
             ledger: &self.ledger,
+            lengths: &self.lengths,
             reservation: &self.policy.reservation,
             tiers: &self.policy.tiers,
             dispatch: &self.policy.dispatch,
@@ -406,6 +411,7 @@ impl Admission {
         let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
         let usage = self.usage_of(demand, place.output);
         let cost = self.cost_of(usage);
+        let growing = self.growing(demand, &shape, place);
         let entry = Entry {
             tenant: demand.tenant,
             shape,
@@ -414,6 +420,7 @@ impl Admission {
             class,
             foreseen: self.foreseen(class, place.output),
             generated: Tokens::ZERO,
+            growing,
             own: place.blocks,
             booking: match self.policy.reservation {
                 Reservation::Strict => Booking::Whole,

@@ -4,13 +4,39 @@
 //! for seats first. It only looks: nothing is taken here, and which of several
 //! backends that fit is best is not asked.
 
+use std::cell::RefCell;
+
 use super::backend::Capacity;
 use super::demand::{OutputLimit, Progress, Work};
-use super::forecast::{KnownBounds, LengthModel, Runner, stays_within};
 use super::ledger::Account;
+use super::lengths::{ClassKey, Curve};
+use super::outlook::{Profile, Room, Runner, are_alike};
 use super::placement::{Asked, Fleet, ForecastPolicy, Placement, Reservation};
 use super::roster::Backend;
 use super::units::{Blocks, Tokens};
+
+/// What was worked out of a request for the first backend of a kind, so that it
+/// is not for every one of them.
+#[derive(Debug, Default)]
+pub(super) struct Sketch(RefCell<Vec<Foreseen>>);
+
+/// A request as it would run on backends that are alike.
+#[derive(Debug)]
+struct Foreseen {
+    like: Capacity,
+    bound: Tokens,
+    curve: Curve,
+    profile: Profile,
+}
+
+/// A backend's books and size, for the forecast.
+#[derive(Clone, Copy)]
+struct Site<'a> {
+    backend: &'a Backend,
+    account: &'a Account,
+    capacity: &'a Capacity,
+    foreign: Blocks,
+}
 
 // === impl Fleet ===
 
@@ -23,13 +49,14 @@ impl Fleet<'_> {
         output: OutputLimit,
     ) -> Option<Placement> {
         let capacity = backend.capacity.as_ref()?;
+        let place = |blocks, output| Placement {
+            backend: backend.id,
+            tier: backend.tier,
+            blocks,
+            output,
+        };
         if asked.demand.work == Work::Aside {
-            return Some(Placement {
-                backend: backend.id,
-                tier: backend.tier,
-                blocks: Blocks::ZERO,
-                output,
-            });
+            return Some(place(Blocks::ZERO, output));
         }
         let account = self.ledger.account(backend.id);
         let sequences = account.sequences() + asked.shape.sequences();
@@ -41,12 +68,6 @@ impl Fleet<'_> {
             return None;
         }
         let foreign = backend.foreign(self.now, self.observed_for);
-        let place = |blocks, output| Placement {
-            backend: backend.id,
-            tier: backend.tier,
-            blocks,
-            output,
-        };
         match self.reservation {
             Reservation::Strict => {
                 let room = asked.shape.largest_output(capacity)?;
@@ -60,75 +81,131 @@ impl Fleet<'_> {
                 fits.then(|| place(blocks, OutputLimit::Asked(bound)))
             }
             Reservation::Forecast(policy) => {
-                let blocks = forecast_fit(
-                    policy,
-                    asked,
-                    Site {
-                        account,
-                        capacity,
-                        foreign,
-                    },
-                    output,
-                )?;
+                let site = Site {
+                    backend,
+                    account,
+                    capacity,
+                    foreign,
+                };
+                let blocks = self.foresees(policy, asked, site, output)?;
                 Some(place(blocks, output))
             }
         }
     }
-}
 
-/// A backend's books and size, for the forecast.
-struct Site<'a> {
-    account: &'a Account,
-    capacity: &'a Capacity,
-    foreign: Blocks,
-}
-
-/// Blocks to take now under the forecast, if the future peak stays within plan.
-fn forecast_fit(
-    policy: &ForecastPolicy,
-    asked: Asked<'_>,
-    site: Site<'_>,
-    output: OutputLimit,
-) -> Option<Blocks> {
-    let lengths = KnownBounds::new(policy.open_output);
-    let Site {
-        account,
-        capacity,
-        foreign,
-    } = site;
-    let alone = account.sequences() == 0 && foreign.is_zero();
-    // An empty backend takes whatever fits it: waiting would bring nothing.
-    let limit = if alone {
-        capacity.blocks
-    } else {
-        capacity.blocks.share(policy.margin)
-    };
-    let room = asked.shape.largest_output(capacity)?;
-    let remaining = lengths
-        .remaining(output, Tokens::ZERO)
-        .min(room.max(Tokens::new(1)));
-    let full = asked.shape.blocks(remaining, capacity);
-    let start = asked
-        .shape
-        .blocks(Tokens::ZERO, capacity)
-        .max(asked.shape.blocks(Tokens::new(1), capacity));
-    let seen = asked.demand.progress == Progress::Streamed && asked.demand.work == Work::Generate;
-    let now = if seen { start } else { full };
-    let pinned = account.pinned(&asked.demand.prefix);
-    if account.held() + foreign + now - pinned > limit {
-        return None;
+    /// Blocks to take now under the forecast, if the future peak stays within plan.
+    fn foresees(
+        &self,
+        policy: &ForecastPolicy,
+        asked: Asked<'_>,
+        site: Site<'_>,
+        output: OutputLimit,
+    ) -> Option<Blocks> {
+        let Site {
+            account, capacity, ..
+        } = site;
+        let bound = self.bound_of(asked, capacity, output)?;
+        let is_seen =
+            asked.demand.progress == Progress::Streamed && asked.demand.work == Work::Generate;
+        let now = if is_seen {
+            let start = asked.shape.blocks(Tokens::ZERO, capacity);
+            start.max(asked.shape.blocks(Tokens::new(1), capacity))
+        } else {
+            asked.shape.blocks(bound, capacity)
+        };
+        let fresh = now.saturating_sub(account.pinned(&asked.demand.prefix));
+        let taken = account.held() + site.foreign + fresh;
+        // An empty backend takes whatever fits it: waiting would bring nothing.
+        if account.sequences() == 0 && site.foreign.is_zero() {
+            return (taken <= capacity.blocks).then_some(now);
+        }
+        let watch = &site.backend.watch;
+        let plan = capacity.blocks.share(watch.share(policy.margin));
+        if taken > plan {
+            return None;
+        }
+        // Of the newcomer's prefix only what is not pinned yet comes on top.
+        let mut fixed = account.fixed() + site.foreign + asked.demand.prefix.blocks();
+        fixed = fixed.saturating_sub(account.pinned(&asked.demand.prefix));
+        if !is_seen {
+            fixed += now.saturating_sub(asked.demand.prefix.blocks());
+        }
+        let room = Room {
+            blocks: plan.as_f64() - fixed.as_f64() - watch.surplus(),
+            confidence: watch.confidence(policy.confidence),
+            doubt: watch.doubt(self.now, self.observed_for, capacity),
+        };
+        if !is_seen {
+            return account.admits(None, capacity, room).then_some(now);
+        }
+        asked
+            .sketch
+            .with(self, asked, (capacity, bound, output), |foreseen| {
+                let runner = runner(asked, foreseen);
+                let newcomer = Some((runner, &foreseen.profile));
+                account.admits(newcomer, capacity, room).then_some(now)
+            })
     }
-    let (mut runners, mut fixed) = account.outlook(&lengths);
-    fixed += foreign;
-    if seen {
-        runners.push(Runner {
+
+    /// Tokens after which each sequence is cut off there; of a request whose growth
+    /// is not seen and which sets no bound, what is expected.
+    pub(super) fn bound_of(
+        &self,
+        asked: Asked<'_>,
+        capacity: &Capacity,
+        output: OutputLimit,
+    ) -> Option<Tokens> {
+        let room = asked.shape.largest_output(capacity)?;
+        let bound = match (asked.demand.progress, output) {
+            (Progress::Unseen, output) => self.reservation.expected_output(output),
+            (Progress::Streamed, OutputLimit::Asked(bound)) => bound,
+            (Progress::Streamed, OutputLimit::Open { at_most }) => at_most.unwrap_or(Tokens::MAX),
+        };
+        Some(bound.clamp(Tokens::new(1), room.max(Tokens::new(1))))
+    }
+}
+
+fn runner<'a>(asked: Asked<'a>, foreseen: &'a Foreseen) -> Runner<'a> {
+    Runner {
+        shape: asked.shape,
+        curve: &foreseen.curve,
+        generated: Tokens::ZERO,
+        bound: foreseen.bound,
+        prefix: asked.demand.prefix.blocks(),
+    }
+}
+
+// === impl Sketch ===
+
+impl Sketch {
+    /// Asks about `asked` on a backend of `capacity`.
+    fn with<T>(
+        &self,
+        fleet: &Fleet<'_>,
+        asked: Asked<'_>,
+        (capacity, bound, output): (&Capacity, Tokens, OutputLimit),
+        ask: impl FnOnce(&Foreseen) -> T,
+    ) -> T {
+        let mut known = self.0.borrow_mut();
+        let alike = |seen: &Foreseen| seen.bound == bound && are_alike(&seen.like, capacity);
+        if let Some(seen) = known.iter().find(|seen| alike(seen)) {
+            return ask(seen);
+        }
+        let curve = fleet.lengths.curve(ClassKey::of(asked.demand), output);
+        let runner = Runner {
             shape: asked.shape,
+            curve: &curve,
             generated: Tokens::ZERO,
-            remaining,
+            bound,
+            prefix: asked.demand.prefix.blocks(),
+        };
+        let profile = runner.profile(capacity);
+        known.push(Foreseen {
+            like: *capacity,
+            bound,
+            curve,
+            profile,
         });
-    } else {
-        fixed += now;
+        ask(known.last().expect("just pushed"))
     }
-    let fixed = fixed.saturating_sub(pinned); // pinned blocks of the newcomer are counted by their first holder
-    stays_within(&mut runners, fixed, capacity, limit).then_some(now)
 }

@@ -11,11 +11,15 @@ use super::backend::{BackendId, Capacity};
 use super::demand::{OutputLimit, Progress, TenantId};
 use super::fairness::{Cost, Usage};
 use super::footprint::Shape;
-use super::forecast::{LengthModel, Runner};
-use super::lengths::{ClassKey, Growth};
-use super::prefix::{PrefixChain, PrefixHash};
+use super::lengths::{ClassKey, Curve, Growth};
+use super::outlook::{Profile, Runner};
+use super::prefix::PrefixChain;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
+
+pub(super) use account::{Account, InUse};
+
+mod account;
 
 /// Identity of a lease, unique within a pool's lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +39,9 @@ pub(super) struct Entry {
     pub(super) foreseen: Tokens,
     /// Tokens each sequence has emitted, rounded up.
     pub(super) generated: Tokens,
+    /// How its sequences are expected to grow; `None` where it holds all it may
+    /// need from the start.
+    pub(super) growing: Option<Growing>,
     /// Blocks of its own; the pinned prefix comes on top.
     pub(super) own: Blocks,
     /// Whether they are all it will ever need.
@@ -49,6 +56,16 @@ pub(super) struct Entry {
     pub(super) admitted: Time,
 }
 
+/// What is foreseen of a lease whose growth is seen.
+#[derive(Clone, Debug)]
+pub(super) struct Growing {
+    pub(super) curve: Curve,
+    /// Tokens after which each sequence is cut off, by its bound or the window.
+    pub(super) bound: Tokens,
+    /// How it stands in the sums of its account.
+    profile: Option<Profile>,
+}
+
 /// How a lease takes its blocks. It keeps to that when the pool's policy changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Booking {
@@ -58,21 +75,41 @@ pub(super) enum Booking {
     AsItGrows,
 }
 
-/// The books of one backend generation.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Account {
-    held: Blocks,
-    sequences: u64,
-    leases: BTreeMap<LeaseId, Entry>,
-    pins: BTreeMap<PrefixHash, u32>,
-}
-
 /// The books of a pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     accounts: BTreeMap<BackendId, Account>,
     homes: BTreeMap<LeaseId, BackendId>,
     next: u64,
+}
+
+// === impl Growing ===
+
+impl Growing {
+    /// Sequences that end by `curve`, and after `bound` tokens at the latest.
+    pub(super) fn new(curve: Curve, bound: Tokens) -> Self {
+        Self {
+            curve,
+            bound,
+            profile: None,
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// Its place in the forecast, where it has one.
+    fn runner(&self) -> Option<Runner<'_>> {
+        let growing = self.growing.as_ref()?;
+        Some(Runner {
+            shape: &self.shape,
+            curve: &growing.curve,
+            generated: self.generated,
+            bound: growing.bound,
+            prefix: self.prefix.blocks(),
+        })
+    }
 }
 
 // === impl Ledger ===
@@ -84,14 +121,18 @@ impl Ledger {
 
     /// Forgets an account nobody holds anything on; keeps it otherwise.
     pub(super) fn close_if_empty(&mut self, backend: BackendId) -> bool {
-        let empty = self
-            .accounts
-            .get(&backend)
-            .is_none_or(|account| account.leases.is_empty());
+        let empty = self.accounts.get(&backend).is_none_or(Account::is_empty);
         if empty {
             self.accounts.remove(&backend);
         }
         empty
+    }
+
+    /// The size of a backend is known, or has changed: its forecast is made anew.
+    pub(super) fn on_capacity(&mut self, backend: BackendId, capacity: Capacity) {
+        if let Some(account) = self.accounts.get_mut(&backend) {
+            account.on_capacity(capacity);
+        }
     }
 
     pub(super) fn account(&self, backend: BackendId) -> &Account {
@@ -109,199 +150,53 @@ impl Ledger {
 
     pub(super) fn sequences_of(&self, lease: LeaseId) -> u64 {
         let account = self.account(self.home(lease));
-        account
-            .leases
-            .get(&lease)
-            .expect("a lease is on its account")
-            .shape
-            .sequences()
+        account.entry(lease).shape.sequences()
     }
 
     /// Takes `entry.own` blocks, of which the leading prefix is shared.
-    pub(super) fn take(&mut self, backend: BackendId, mut entry: Entry) -> LeaseId {
+    pub(super) fn take(&mut self, backend: BackendId, entry: Entry) -> LeaseId {
         let lease = LeaseId(self.next);
         self.next += 1;
-        let account = self
-            .accounts
-            .get_mut(&backend)
-            .expect("leases are taken on live backends");
-        entry.own -= Blocks::new(entry.prefix.hashes().len() as u64);
-        for &hash in entry.prefix.hashes() {
-            let pins = account.pins.entry(hash).or_insert(0);
-            *pins += 1;
-            if *pins == 1 {
-                account.held += Blocks::new(1);
-            }
-        }
-        account.held += entry.own;
-        account.sequences += entry.shape.sequences();
-        account.leases.insert(lease, entry);
+        self.account_mut(backend).put(lease, entry);
         self.homes.insert(lease, backend);
         lease
     }
 
     /// Records that each sequence of `lease` has emitted `generated` tokens and,
-    /// where it takes its blocks as it grows and `capacity` is given, that it now
-    /// holds the blocks for them. Says what that is news of.
+    /// where it takes its blocks as it grows, that it now holds the blocks for
+    /// them. `curve` is asked for what is now known of its kind. Says what that is
+    /// news of.
     pub(super) fn grow(
         &mut self,
         lease: LeaseId,
         generated: Tokens,
-        capacity: Option<&Capacity>,
+        curve: impl FnOnce(ClassKey, OutputLimit) -> Curve,
     ) -> Option<(ClassKey, Growth)> {
         let backend = self.home(lease);
-        let account = self
-            .accounts
-            .get_mut(&backend)
-            .expect("a lease's account is open");
-        let entry = account
-            .leases
-            .get_mut(&lease)
-            .expect("a lease is on its account");
-        let growth = Growth {
-            from: entry.generated,
-            to: entry.generated.max(generated),
-        };
-        entry.generated = growth.to;
-        let news = entry.class.map(|class| (class, growth));
-        let grows = entry.booking == Booking::AsItGrows;
-        let Some(capacity) = capacity.filter(|_| grows) else {
-            return news;
-        };
-        let prefix = Blocks::new(entry.prefix.hashes().len() as u64);
-        let own = entry
-            .shape
-            .blocks(entry.generated, capacity)
-            .saturating_sub(prefix);
-        if own > entry.own {
-            account.held += own - entry.own;
-            entry.own = own;
-        }
-        news
+        self.account_mut(backend).grow(lease, generated, curve)
     }
 
     /// Gives everything of `lease` back.
-    pub(super) fn give_back(&mut self, lease: LeaseId) -> (BackendId, Entry) {
+    pub(super) fn give_back(&mut self, now: Time, lease: LeaseId) -> (BackendId, Entry) {
         let backend = self.homes.remove(&lease).expect("a lease is released once");
-        let account = self
-            .accounts
-            .get_mut(&backend)
-            .expect("a lease's account is open");
-        let entry = account
-            .leases
-            .remove(&lease)
-            .expect("a lease is on its account");
-        for hash in entry.prefix.hashes() {
-            let pins = account
-                .pins
-                .get_mut(hash)
-                .expect("a pinned block is counted until unpinned");
-            *pins -= 1;
-            if *pins == 0 {
-                account.pins.remove(hash);
-                account.held -= Blocks::new(1);
-            }
-        }
-        account.held -= entry.own;
-        account.sequences -= entry.shape.sequences();
+        let entry = self.account_mut(backend).remove(now, lease);
         (backend, entry)
     }
 
     /// Whether every balance equals the sum of its leases.
     pub(super) fn audit(&self) -> bool {
-        let leases: usize = self
-            .accounts
-            .values()
-            .map(|account| account.leases.len())
-            .sum();
+        let leases: usize = self.accounts.values().map(Account::count).sum();
         let right = |(backend, account): (&BackendId, &Account)| {
-            let own = account
-                .leases
-                .values()
-                .map(|entry| entry.own)
-                .sum::<Blocks>();
-            let sequences: u64 = account
-                .leases
-                .values()
-                .map(|entry| entry.shape.sequences())
-                .sum();
-            account.held == own + account.shared()
-                && account.sequences == sequences
-                && account
-                    .leases
-                    .keys()
-                    .all(|lease| self.homes.get(lease) == Some(backend))
+            let at_home = |lease| self.homes.get(&lease) == Some(backend);
+            account.audit() && account.ids().all(at_home)
         };
         self.homes.len() == leases && self.accounts.iter().all(right)
     }
-}
 
-// === impl Account ===
-
-impl Account {
-    /// Blocks held by live leases.
-    pub(super) fn held(&self) -> Blocks {
-        self.held
-    }
-
-    /// Blocks of shared prefixes.
-    pub(super) fn shared(&self) -> Blocks {
-        Blocks::new(self.pins.len() as u64)
-    }
-
-    /// Sequences of live leases.
-    pub(super) fn sequences(&self) -> u64 {
-        self.sequences
-    }
-
-    /// Number of live leases.
-    pub(super) fn leases(&self) -> u32 {
-        u32::try_from(self.leases.len()).unwrap_or(u32::MAX)
-    }
-
-    /// Leading blocks of `chain` that are already pinned here.
-    pub(super) fn pinned(&self, chain: &PrefixChain) -> Blocks {
-        let known = chain
-            .hashes()
-            .iter()
-            .take_while(|hash| self.pins.contains_key(hash));
-        Blocks::new(known.count() as u64)
-    }
-
-    /// Blocks the leases taken before `at` really use, at most: what they have
-    /// grown to where that is seen, their whole reservation where it is not.
-    pub(super) fn in_use(&self, at: Time, capacity: &Capacity) -> Blocks {
-        let used = |entry: &Entry| match entry.progress {
-            Progress::Unseen => entry.own,
-            // One block a sequence for tokens that are on their way here.
-            Progress::Streamed => {
-                let slack = Blocks::new(entry.shape.sequences());
-                entry.shape.blocks(entry.generated, capacity) + slack
-            }
-        };
-        self.leases
-            .values()
-            .filter(|entry| entry.admitted <= at)
-            .map(used)
-            .sum()
-    }
-
-    /// Splits the leases into those whose growth is foreseen and the blocks of
-    /// those that already hold all they may need.
-    pub(super) fn outlook(&self, lengths: &impl LengthModel) -> (Vec<Runner<'_>>, Blocks) {
-        let mut runners = Vec::with_capacity(self.leases.len() + 1);
-        let mut fixed = Blocks::new(self.pins.len() as u64);
-        for entry in self.leases.values() {
-            match entry.progress {
-                Progress::Unseen => fixed += entry.own,
-                Progress::Streamed => runners.push(Runner {
-                    shape: &entry.shape,
-                    generated: entry.generated,
-                    remaining: lengths.remaining(entry.output, entry.generated),
-                }),
-            }
-        }
-        (runners, fixed)
+    fn account_mut(&mut self, backend: BackendId) -> &mut Account {
+        self.accounts
+            .get_mut(&backend)
+            .expect("a lease's account is open")
     }
 }
 
@@ -310,6 +205,7 @@ mod tests {
     use super::*;
     use crate::core::backend::{CapacitySource, PrefixCaching, ServedId, TierSet};
     use crate::core::demand::{Demand, Length, OffloadRule, Work};
+    use crate::core::prefix::PrefixHash;
     use crate::core::units::BlockSize;
 
     const HERE: BackendId = BackendId {
@@ -344,6 +240,7 @@ mod tests {
             class: None,
             foreseen: Tokens::ZERO,
             generated: Tokens::ZERO,
+            growing: None,
             booking: Booking::AsItGrows,
             own: Blocks::new(own),
             prefix: PrefixChain::new(chain.iter().map(|&h| PrefixHash(h)).collect::<Vec<_>>()),
@@ -352,6 +249,10 @@ mod tests {
             cost: Cost::ZERO,
             admitted: Time::ZERO,
         }
+    }
+
+    fn never(_: ClassKey, _: OutputLimit) -> Curve {
+        unreachable!("these have no class")
     }
 
     #[test]
@@ -363,9 +264,9 @@ mod tests {
         let second = ledger.take(HERE, entry(10, &[1, 2, 9]));
         assert_eq!(ledger.account(HERE).held(), Blocks::new(18));
         assert!(ledger.audit());
-        ledger.give_back(first);
+        ledger.give_back(Time::ZERO, first);
         assert_eq!(ledger.account(HERE).held(), Blocks::new(10));
-        ledger.give_back(second);
+        ledger.give_back(Time::ZERO, second);
         assert_eq!(ledger.account(HERE).held(), Blocks::ZERO);
         assert!(ledger.audit() && ledger.close_if_empty(HERE));
     }
@@ -383,12 +284,13 @@ mod tests {
         };
         let mut ledger = Ledger::default();
         ledger.open(HERE);
+        ledger.on_capacity(HERE, capacity);
         let lease = ledger.take(HERE, entry(4, &[]));
-        ledger.grow(lease, Tokens::new(17), Some(&capacity));
+        ledger.grow(lease, Tokens::new(17), never);
         assert_eq!(ledger.account(HERE).held(), Blocks::new(5));
-        ledger.grow(lease, Tokens::new(3), Some(&capacity));
+        ledger.grow(lease, Tokens::new(3), never);
         assert_eq!(ledger.account(HERE).held(), Blocks::new(5));
-        ledger.give_back(lease);
+        ledger.give_back(Time::ZERO, lease);
         assert_eq!(ledger.account(HERE).held(), Blocks::ZERO);
     }
 
@@ -398,7 +300,7 @@ mod tests {
         let mut ledger = Ledger::default();
         ledger.open(HERE);
         let lease = ledger.take(HERE, entry(1, &[]));
-        ledger.give_back(lease);
-        ledger.give_back(lease);
+        ledger.give_back(Time::ZERO, lease);
+        ledger.give_back(Time::ZERO, lease);
     }
 }

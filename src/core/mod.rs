@@ -18,9 +18,9 @@ mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod footprint;
-pub mod forecast;
 pub mod ledger;
 pub mod lengths;
+mod outlook;
 mod pace;
 pub mod placement;
 pub mod prefix;

@@ -8,8 +8,10 @@
 use super::backend::{BackendId, Tier, TierSet, Trust};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Work};
 use super::dispatch::DispatchPolicy;
+use super::fit::Sketch;
 use super::footprint::Shape;
 use super::ledger::Ledger;
+use super::lengths::Lengths;
 use super::pace::Prefill;
 use super::queue::TicketId;
 use super::roster::Backend;
@@ -97,6 +99,8 @@ pub(super) struct Asked<'a> {
     pub(super) shape: &'a Shape,
     /// Its ticket, once it waits.
     pub(super) ticket: Option<TicketId>,
+    /// What the forecast has worked out of it.
+    pub(super) sketch: &'a Sketch,
 }
 
 /// The pool as placement sees it.
@@ -104,6 +108,7 @@ pub(super) struct Asked<'a> {
 pub(super) struct Fleet<'a> {
     pub(super) backends: &'a [Backend],
     pub(super) ledger: &'a Ledger,
+    pub(super) lengths: &'a Lengths,
     pub(super) reservation: &'a Reservation,
     pub(super) tiers: &'a TierPolicy,
     pub(super) dispatch: &'a DispatchPolicy,

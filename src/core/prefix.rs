@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use super::units::Blocks;
+
 /// Hash of one full KV block and everything before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PrefixHash(pub u64);
@@ -30,6 +32,11 @@ impl PrefixChain {
     /// A chain of these block hashes.
     pub fn new(hashes: impl Into<Arc<[PrefixHash]>>) -> Self {
         Self(Some(hashes.into()))
+    }
+
+    /// How many blocks it has.
+    pub fn blocks(&self) -> Blocks {
+        Blocks::new(u64::try_from(self.hashes().len()).unwrap_or(u64::MAX))
     }
 
     /// The hashes, first block first.

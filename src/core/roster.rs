@@ -7,6 +7,7 @@ use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, Served
 use super::demand::{Demand, OffloadRule, OutputLimit, Work};
 use super::footprint::Shape;
 use super::ledger::LeaseId;
+use super::outlook::watch::Watch;
 use super::pace::{Pace, Prefill};
 use super::queue::TicketId;
 use super::time::Time;
@@ -26,6 +27,8 @@ pub(super) struct Backend {
     pub(super) observed: Option<Observed>,
     /// Blocks used by traffic that is not ours, by the last scrape.
     pub(super) foreign: Blocks,
+    /// How its forecast has fared.
+    pub(super) watch: Watch,
     pub(super) standing: Standing,
     /// How fast it works.
     pub(super) pace: Pace,
@@ -62,6 +65,7 @@ impl Backend {
             trial: None,
             observed: None,
             foreign: Blocks::ZERO,
+            watch: Watch::default(),
             standing: Standing::Active,
             pace: Pace::of_tier(facts.tier),
             ahead: Ahead::default(),

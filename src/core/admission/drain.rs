@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::{Admission, Admitted, Effect};
 use crate::core::backend::Trust;
 use crate::core::fairness::Turn;
+use crate::core::fit::Sketch;
 use crate::core::placement::{Asked, Placement, Prospect};
 use crate::core::queue::{TicketId, Unserved, Waiter};
 use crate::core::reject::Reject;
@@ -308,6 +309,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
+            sketch: &Sketch::default(),
         };
         let (home, output) = match self.fleet(now).prospect(asked) {
             Prospect::Possible { home, output } => (home, output),
@@ -331,6 +333,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
+            sketch: &Sketch::default(),
         };
         let (tenant, tokens) = (waiter.demand.tenant, self.tokens_of(&waiter.demand, output));
         // The share may have been lowered since it joined the line.
@@ -363,6 +366,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
+            sketch: &Sketch::default(),
         };
         self.fleet(now).is_served(asked, waiter.home, waiter.output)
     }
@@ -382,6 +386,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
+            sketch: &Sketch::default(),
         };
         let well_served = self
             .fleet(now)

@@ -6,6 +6,7 @@
 
 use crate::core::backend::{ServedId, Tier, TierSet};
 use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
+use crate::core::lengths::ClassKey;
 use crate::core::queue::Waiter;
 use crate::core::units::Tokens;
 
@@ -31,6 +32,8 @@ struct Failure {
 struct Way {
     route: Route,
     progress: Progress,
+    /// Larger ones of another class may be expected to end sooner.
+    class: ClassKey,
     is_open: bool,
 }
 
@@ -100,6 +103,7 @@ impl Failure {
         let way = Way {
             route: Route::of(waiter),
             progress: demand.progress,
+            class: ClassKey::of(demand),
             is_open,
         };
         let alone = demand.sequences() == 1

@@ -1,7 +1,9 @@
 //! What the pool learns of its answers: facts of leases on their way to what
 //! forecasts lengths, and how far its forecast was off.
 
-use super::{Admission, ClassKey, End, Entry, OutputLimit, Tokens};
+use super::{Admission, ClassKey, Demand, End, Entry, OutputLimit, Placement, Shape, Tokens, Work};
+use crate::core::demand::Progress;
+use crate::core::ledger::Growing;
 use crate::core::lengths::Growth;
 
 // === impl Admission ===
@@ -15,6 +17,25 @@ impl Admission {
         };
         let mean = self.lengths.curve(class, output).mean();
         mean.believable()
+    }
+
+    /// How the sequences of `demand` are expected to grow at `place`, where that is
+    /// seen.
+    pub(super) fn growing(
+        &self,
+        demand: &Demand,
+        shape: &Shape,
+        place: Placement,
+    ) -> Option<Growing> {
+        let is_seen = demand.work == Work::Generate && demand.progress == Progress::Streamed;
+        let room = shape.largest_output(&self.capacity_of(place.backend))?;
+        let asked = match place.output {
+            OutputLimit::Asked(bound) => bound,
+            OutputLimit::Open { at_most } => at_most.unwrap_or(Tokens::MAX),
+        };
+        let bound = asked.clamp(Tokens::new(1), room.max(Tokens::new(1)));
+        let curve = self.lengths.curve(ClassKey::of(demand), place.output);
+        is_seen.then(|| Growing::new(curve, bound))
     }
 
     /// A lease ended, its sequences having emitted `generated` tokens together.

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use super::{Admission, Effect};
-use crate::core::backend::{
-    BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust,
-};
+use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, ServedId, Tier, Trust};
 use crate::core::ledger::LeaseId;
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, PoolState, TenantState};
 use crate::core::time::Time;
-use crate::core::units::Blocks;
 
 impl Admission {
     /// A backend joins, on books of its own. A place that was removed and still
@@ -31,6 +28,7 @@ impl Admission {
                 ahead: std::mem::take(&mut backend.ahead),
                 ..Backend::new(id, facts)
             };
+            self.size(id);
             self.recheck(now, out);
             return id;
         }
@@ -46,8 +44,16 @@ impl Admission {
             pace,
             ..Backend::new(id, facts)
         });
+        self.size(id);
         self.recheck(now, out);
         id
+    }
+
+    /// Tells the books how large a backend is, where that is known.
+    fn size(&mut self, id: BackendId) {
+        if let Some(capacity) = self.backend(id).and_then(|backend| backend.capacity) {
+            self.ledger.on_capacity(id, capacity);
+        }
     }
 
     /// A backend leaves: nothing new goes there, and its books stay open until
@@ -99,6 +105,7 @@ impl Admission {
         };
         if backend.capacity != Some(capacity) {
             backend.capacity = Some(capacity);
+            self.size(id);
             self.recheck(now, out);
         }
     }
@@ -150,30 +157,6 @@ impl Admission {
                 backend.set_aside = None;
             }
             self.recheck(now, out);
-        }
-    }
-
-    /// A scrape came in. What the engine uses beyond what our own leases can
-    /// account for belongs to somebody else, and counts until a scrape says
-    /// otherwise or it is stale. A scrape older than the last one is ignored.
-    pub fn on_observed(&mut self, now: Time, id: BackendId, seen: Observed, out: &mut Vec<Effect>) {
-        let Some(backend) = self.backend(id) else {
-            return;
-        };
-        if backend.observed.is_some_and(|last| last.at > seen.at) {
-            return;
-        }
-        let foreign = backend.capacity.map_or(Blocks::ZERO, |capacity| {
-            seen.used
-                .believable()
-                .saturating_sub(self.ledger.account(id).in_use(seen.at, &capacity))
-        });
-        let backend = self.backend_mut(id).expect("looked up above");
-        let fell = foreign < backend.foreign;
-        backend.foreign = foreign;
-        backend.observed = Some(seen);
-        if fell {
-            self.start_round(now, out);
         }
     }
 

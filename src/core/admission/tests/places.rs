@@ -91,7 +91,12 @@ fn forecast_leaves_an_open_output_open_and_books_it_as_it_grows() {
 #[test]
 fn forecast_staggers_what_strict_would_run_one_after_the_other() {
     // Two of 1600 + 1600 tokens need 400 blocks together, 310 are there.
-    let mut pool = forecast(1.0, &[(STANDARD, 310)]);
+    let known = Reservation::Forecast(ForecastPolicy {
+        open_output: Tokens::new(1600),
+        margin: 1.0,
+        ..ForecastPolicy::default()
+    });
+    let mut pool = pool(policy(known), &[(STANDARD, 310)]).0;
     let first = admit(&mut pool, 0.0, demand(1600, 1600));
     let second = wait(&mut pool, 0.0, demand(1600, 1600));
     let mut out = Vec::new();

@@ -1,0 +1,322 @@
+//! The books of one backend generation.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{Booking, Entry, LeaseId};
+use crate::core::backend::{Capacity, Observed};
+use crate::core::demand::{OutputLimit, Progress};
+use crate::core::lengths::{ClassKey, Curve, Growth};
+use crate::core::outlook::{Profile, Room, Runner, Running, Sums};
+use crate::core::prefix::{PrefixChain, PrefixHash};
+use crate::core::time::Time;
+use crate::core::units::{Blocks, Tokens};
+
+/// Growth after which a lease is foreseen by what has been learned since.
+const REFRESH: u64 = 16;
+
+/// How long a lease that has ended may still be in a scrape that was under way.
+const UNDER_WAY: Duration = Duration::from_secs(10);
+
+/// The books of one backend generation.
+#[derive(Clone, Debug, Default)]
+pub(in crate::core) struct Account {
+    held: Blocks,
+    sequences: u64,
+    leases: BTreeMap<LeaseId, Entry>,
+    pins: BTreeMap<PrefixHash, u32>,
+    /// Own blocks of leases that hold all they may need.
+    fixed: Blocks,
+    /// The others, as they are expected to grow and to end.
+    sums: Sums,
+    /// The backend's size, once a lease may be taken there.
+    capacity: Option<Capacity>,
+    /// Leases that have ended lately, in order.
+    ended: VecDeque<Ended>,
+}
+
+/// What a lease used when it ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    at: Time,
+    admitted: Time,
+    used: Blocks,
+    sequences: u64,
+}
+
+/// Blocks that leases use at one moment, and what they may use beyond that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::core) struct InUse {
+    /// What is known of.
+    pub(in crate::core) known: Blocks,
+    /// What may be on its way here.
+    pub(in crate::core) slack: Blocks,
+}
+
+// === impl Account ===
+
+impl Account {
+    /// Blocks held by live leases.
+    pub(in crate::core) fn held(&self) -> Blocks {
+        self.held
+    }
+
+    /// Blocks of shared prefixes.
+    pub(in crate::core) fn shared(&self) -> Blocks {
+        Blocks::new(self.pins.len() as u64)
+    }
+
+    /// Blocks that stay whatever the forecast says.
+    pub(in crate::core) fn fixed(&self) -> Blocks {
+        self.fixed + self.shared()
+    }
+
+    /// Sequences of live leases.
+    pub(in crate::core) fn sequences(&self) -> u64 {
+        self.sequences
+    }
+
+    /// Number of live leases.
+    pub(in crate::core) fn leases(&self) -> u32 {
+        u32::try_from(self.leases.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.leases.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    pub(super) fn ids(&self) -> impl Iterator<Item = LeaseId> {
+        self.leases.keys().copied()
+    }
+
+    pub(super) fn entry(&self, lease: LeaseId) -> &Entry {
+        self.leases.get(&lease).expect("a lease is on its account")
+    }
+
+    /// Leading blocks of `chain` that are already pinned here.
+    pub(in crate::core) fn pinned(&self, chain: &PrefixChain) -> Blocks {
+        let known = chain
+            .hashes()
+            .iter()
+            .take_while(|hash| self.pins.contains_key(hash));
+        Blocks::new(known.count() as u64)
+    }
+
+    /// Whether the future peak stays within `room` with `newcomer`.
+    pub(in crate::core) fn admits(
+        &self,
+        newcomer: Option<(Runner<'_>, &Profile)>,
+        capacity: &Capacity,
+        room: Room,
+    ) -> bool {
+        let running = Running {
+            sums: &self.sums,
+            runners: self.leases.values().filter_map(Entry::runner),
+            capacity,
+        };
+        running.admits(newcomer, room)
+    }
+
+    pub(super) fn on_capacity(&mut self, capacity: Capacity) {
+        if self.capacity == Some(capacity) {
+            return;
+        }
+        self.capacity = Some(capacity);
+        self.sums = Sums::default();
+        self.fixed = Blocks::ZERO;
+        for entry in self.leases.values_mut() {
+            match &entry.growing {
+                Some(_) => foresee(entry, &capacity, &mut self.sums),
+                None => self.fixed += entry.own,
+            }
+        }
+    }
+
+    pub(super) fn put(&mut self, lease: LeaseId, mut entry: Entry) {
+        entry.own -= entry.prefix.blocks();
+        for &hash in entry.prefix.hashes() {
+            let pins = self.pins.entry(hash).or_insert(0);
+            *pins += 1;
+            if *pins == 1 {
+                self.held += Blocks::new(1);
+            }
+        }
+        self.held += entry.own;
+        self.sequences += entry.shape.sequences();
+        match &self.capacity {
+            Some(capacity) if entry.growing.is_some() => {
+                foresee(&mut entry, capacity, &mut self.sums);
+            }
+            _ => self.fixed += entry.own,
+        }
+        self.leases.insert(lease, entry);
+    }
+
+    pub(super) fn grow(
+        &mut self,
+        lease: LeaseId,
+        generated: Tokens,
+        curve: impl FnOnce(ClassKey, OutputLimit) -> Curve,
+    ) -> Option<(ClassKey, Growth)> {
+        let entry = self
+            .leases
+            .get_mut(&lease)
+            .expect("a lease is on its account");
+        let growth = Growth {
+            from: entry.generated,
+            to: entry.generated.max(generated),
+        };
+        let news = entry.class.map(|class| (class, growth));
+        entry.generated = growth.to;
+        let Some(capacity) = self.capacity.filter(|_| growth.to > growth.from) else {
+            return news;
+        };
+        if let Some(growing) = &mut entry.growing {
+            if let Some(profile) = growing.profile.take() {
+                self.sums.take_off(&profile);
+            }
+            if growth.to.get() / REFRESH > growth.from.get() / REFRESH
+                && let Some(class) = entry.class
+            {
+                growing.curve = curve(class, entry.output);
+            }
+            foresee(entry, &capacity, &mut self.sums);
+        }
+        if entry.booking == Booking::AsItGrows {
+            let own = entry.shape.blocks(entry.generated, &capacity);
+            let own = own.saturating_sub(entry.prefix.blocks()).max(entry.own);
+            self.held += own - entry.own;
+            if entry.growing.is_none() {
+                self.fixed += own - entry.own;
+            }
+            entry.own = own;
+        }
+        news
+    }
+
+    pub(super) fn remove(&mut self, now: Time, lease: LeaseId) -> Entry {
+        let entry = self
+            .leases
+            .remove(&lease)
+            .expect("a lease is on its account");
+        for hash in entry.prefix.hashes() {
+            let pins = self
+                .pins
+                .get_mut(hash)
+                .expect("a pinned block is counted until unpinned");
+            *pins -= 1;
+            if *pins == 0 {
+                self.pins.remove(hash);
+                self.held -= Blocks::new(1);
+            }
+        }
+        self.held -= entry.own;
+        self.sequences -= entry.shape.sequences();
+        match entry
+            .growing
+            .as_ref()
+            .and_then(|growing| growing.profile.as_ref())
+        {
+            Some(profile) => self.sums.take_off(profile),
+            None => self.fixed -= entry.own,
+        }
+        self.remember(now, &entry);
+        entry
+    }
+
+    fn remember(&mut self, now: Time, entry: &Entry) {
+        let Some(capacity) = &self.capacity else {
+            return;
+        };
+        let old = |ended: &Ended| now.since(ended.at) > UNDER_WAY;
+        while self.ended.front().is_some_and(old) {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(Ended {
+            at: now,
+            admitted: entry.admitted,
+            used: used_by(entry, capacity),
+            sequences: entry.shape.sequences(),
+        });
+    }
+
+    /// Blocks used at `seen.at` by the leases taken before that: what they have
+    /// grown to where that is seen, their whole reservation where it is not.
+    ///
+    /// A lease that has ended since was still there. One block a sequence is for tokens that are on their way here,
+    /// and a second's worth of `pace` where the engine runs no more than is ours:
+    /// then whatever it uses is likely to be.
+    pub(in crate::core) fn usage(
+        &self,
+        seen: &Observed,
+        capacity: &Capacity,
+        pace: Tokens,
+    ) -> InUse {
+        let mut usage = InUse::default();
+        let mut sequences = 0;
+        let there = |entry: &&Entry| entry.admitted <= seen.at;
+        for entry in self.leases.values().filter(there) {
+            usage.known += used_by(entry, capacity);
+            sequences += match entry.progress {
+                Progress::Streamed => entry.shape.sequences(),
+                Progress::Unseen => 0,
+            };
+        }
+        let ours = |ended: &&Ended| ended.admitted <= seen.at;
+        for ended in self.ended.iter().filter(ours) {
+            if ended.at > seen.at {
+                usage.known += ended.used;
+                sequences += ended.sequences;
+            }
+        }
+        let running = u64::from(seen.running) + u64::from(seen.waiting);
+        let unseen = if running <= self.sequences.max(sequences) {
+            pace.blocks_up(capacity.block_size)
+        } else {
+            Blocks::ZERO
+        };
+        usage.slack += (unseen + Blocks::new(1)).saturating_mul(sequences);
+        usage
+    }
+
+    /// Whether every balance equals the sum of the leases.
+    pub(super) fn audit(&self) -> bool {
+        let leases = self.leases.values();
+        let own: Blocks = leases.clone().map(|entry| entry.own).sum();
+        let sequences: u64 = leases.clone().map(|entry| entry.shape.sequences()).sum();
+        let (mut sums, mut fixed) = (Sums::default(), Blocks::ZERO);
+        for entry in leases {
+            match self.capacity.as_ref().zip(entry.runner()) {
+                Some((capacity, runner)) => sums.add(&runner.profile(capacity)),
+                None => fixed += entry.own,
+            }
+        }
+        self.held == own + self.shared()
+            && self.sequences == sequences
+            && self.fixed == fixed
+            && self.sums == sums
+    }
+}
+
+/// Puts a lease into the sums of its account, where its growth is foreseen.
+fn foresee(entry: &mut Entry, capacity: &Capacity, sums: &mut Sums) {
+    let profile = entry.runner().map(|runner| runner.profile(capacity));
+    if let Some(growing) = &mut entry.growing {
+        if let Some(profile) = &profile {
+            sums.add(profile);
+        }
+        growing.profile = profile;
+    }
+}
+
+/// Blocks the engine uses for a lease, as far as that is seen.
+fn used_by(entry: &Entry, capacity: &Capacity) -> Blocks {
+    match entry.progress {
+        Progress::Unseen => entry.own,
+        Progress::Streamed => entry.shape.blocks(entry.generated, capacity),
+    }
+}
