@@ -195,7 +195,7 @@ impl Gateway for OurGateway<'_> {
             used: scrape.stats.used,
             running: scrape.stats.running,
             waiting: scrape.stats.waiting,
-            preemptions: scrape.stats.preemptions,
+            preemptions: scrape.stats.preemptions_told,
         };
         let mut effects = Vec::new();
         self.pool

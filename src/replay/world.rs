@@ -431,6 +431,7 @@ pub(super) fn sum(one: &EngineStats, other: &EngineStats) -> EngineStats {
         declared_overflows: one.declared_overflows + other.declared_overflows,
         steps: one.steps + other.steps,
         preemptions: one.preemptions + other.preemptions,
+        preemptions_told: one.preemptions_told + other.preemptions_told,
         recomputed: one.recomputed + other.recomputed,
         discarded: one.discarded + other.discarded,
         prefilled: one.prefilled + other.prefilled,

@@ -195,6 +195,9 @@ pub struct EngineStats {
     pub steps: u64,
     /// Preemptions so far.
     pub preemptions: u64,
+    /// Preemptions whose victim has a token since: what the counter of a real engine shows,
+    /// which moves with the victim's next output.
+    pub preemptions_told: u64,
     /// Tokens computed again because of preemptions, prefix hits left out.
     pub recomputed: Tokens,
     /// Tokens whose KV a preemption gave up.

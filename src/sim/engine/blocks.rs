@@ -7,6 +7,7 @@
 //! and so the queue's own end mark.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::core::units::Blocks;
 
@@ -25,8 +26,12 @@ pub(super) struct Pool {
     /// Blocks nobody holds.
     free: usize,
     /// First block of each content; further copies hang behind it.
-    by_content: HashMap<ContentKey, BlockIndex>,
+    by_content: HashMap<ContentKey, BlockIndex, BuildHasherDefault<AsItIs>>,
 }
+
+/// Content keys are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+struct AsItIs(u64);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
@@ -39,6 +44,24 @@ struct Slot {
     after: BlockIndex,
 }
 
+// === impl AsItIs ===
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+}
+
 // === impl Pool ===
 
 impl Pool {
@@ -48,7 +71,7 @@ impl Pool {
         let mut pool = Self {
             slots: vec![Slot::default(); count.max(1)],
             free: 0,
-            by_content: HashMap::new(),
+            by_content: HashMap::default(),
         };
         for block in 1..count {
             pool.append(block);

@@ -156,6 +156,7 @@ impl Scheduler {
             sequence.pending = sequence.pending.saturating_sub(Tokens::new(1));
             sequence.generated += Tokens::new(1);
             self.counters.generated += Tokens::new(1);
+            self.counters.preemptions_told += u64::from(std::mem::take(&mut sequence.untold));
             let (request, sample, total) = (sequence.request, sequence.sample, sequence.generated);
             if total == Tokens::new(1) {
                 self.counters.prompt += sequence.prompt;
@@ -206,6 +207,9 @@ impl Scheduler {
             if plan.budget.is_zero() || self.running.len() >= most {
                 return;
             }
+            if !self.might_fit(id) {
+                return;
+            }
             let hits = self.hits(id);
             if !self.fits(id, &hits, plan.budget) {
                 return; // head of line: nobody passes it
@@ -225,6 +229,14 @@ impl Scheduler {
             debug_assert!(grown, "what fits as a whole fits in part");
             self.book(id, chunk, plan);
         }
+    }
+
+    /// Whether it could fit if all that others may hold of it were held: cheaper than
+    /// looking its blocks up, and asked in each step while the head of the line waits.
+    fn might_fit(&self, id: SequenceId) -> bool {
+        let sequence = &self.sequences[id];
+        let whole = sequence.tokens().blocks_up(self.spec.block_size);
+        whole.saturating_sub(sequence.shareable(whole)) <= self.pool.free()
     }
 
     /// The leading blocks of `id` that are in the cache; never its last token, which has to

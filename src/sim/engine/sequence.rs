@@ -6,7 +6,7 @@ use std::ops::{Index, IndexMut};
 use super::blocks::{BlockIndex, ContentKey};
 use super::{FinishReason, RequestId, SimRequest};
 use crate::core::prefix::PrefixChain;
-use crate::core::units::{BlockSize, Tokens};
+use crate::core::units::{BlockSize, Blocks, Tokens};
 use crate::sim::random::mix;
 
 /// Sequences are numbered in order of arrival and never renumbered.
@@ -24,6 +24,8 @@ pub(super) struct Sequences {
 pub(super) struct Sequence {
     pub(super) request: RequestId,
     pub(super) sample: u32,
+    /// Of how many.
+    pub(super) samples: u32,
     pub(super) prompt: Tokens,
     pub(super) prefix: PrefixChain,
     /// Tokens it is allowed: `max_tokens`, or the rest of the context.
@@ -40,6 +42,8 @@ pub(super) struct Sequence {
     /// Prompt tokens found in the prefix cache at its first admission.
     pub(super) cached: Tokens,
     pub(super) preemptions: u32,
+    /// Of those, how many since its last token.
+    pub(super) untold: u32,
     pub(super) blocks: Vec<BlockIndex>,
     /// How many leading blocks can be found by content.
     pub(super) published: usize,
@@ -98,6 +102,7 @@ impl Sequence {
         Self {
             request: id,
             sample,
+            samples: request.samples,
             prompt: request.prompt,
             prefix: request.prefix.clone(),
             limit: request
@@ -111,6 +116,7 @@ impl Sequence {
             lost: Tokens::ZERO,
             cached: Tokens::ZERO,
             preemptions: 0,
+            untold: 0,
             blocks: Vec::new(),
             published: 0,
         }
@@ -143,6 +149,14 @@ impl Sequence {
         (self.generated >= self.output).then_some(FinishReason::Stop)
     }
 
+    /// Of its `whole` blocks, the most that another sequence may hold too.
+    pub(super) fn shareable(&self, whole: Blocks) -> Blocks {
+        if self.samples > 1 {
+            return whole;
+        }
+        Blocks::new(u64::try_from(self.prefix.hashes().len()).unwrap_or(u64::MAX)).min(whole)
+    }
+
     /// The content of its block `index`, once that block is full.
     pub(super) fn content(&self, index: usize, size: BlockSize) -> ContentKey {
         if let Some(hash) = self.prefix.hashes().get(index) {
@@ -164,6 +178,7 @@ impl Sequence {
         self.lost = self.lost.max(self.computed);
         self.computed = Tokens::ZERO;
         self.preemptions += 1;
+        self.untold += 1;
         self.published = 0;
         std::mem::take(&mut self.blocks)
     }
