@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+mod chance;
 mod history;
 mod invariants;
 mod oversubscription;
@@ -106,4 +107,17 @@ fn reloads_under_load_keep_the_books_right() {
         refused += outcome.1;
     }
     assert!(admitted > 0 && refused > 0, "{admitted} and {refused}");
+}
+
+#[test]
+fn memory_runs_short_no_more_often_than_the_confidence_says() {
+    // One moment in twenty, and one in a hundred, of 10,000 each.
+    for (confidence, share) in [(1.64, 0.05), (2.33, 0.01)] {
+        let (over, sigma, used) = chance::over(0..20, confidence);
+        assert!(
+            over <= share + 3.0 * sigma,
+            "{over} ± {sigma} of moments at {confidence}"
+        );
+        assert!(used > 0.9, "{used} of the pool used at {confidence}");
+    }
 }
