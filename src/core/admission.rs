@@ -39,6 +39,7 @@ mod drain;
 mod failures;
 mod learning;
 mod observing;
+mod order;
 mod outcome;
 mod pacing;
 mod refuse;
@@ -201,6 +202,12 @@ impl Admission {
             Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(self.no_backend(now)),
         };
         let tokens = self.tokens_of(demand, output);
+        if self
+            .in_vain_from(now, demand, &shape)
+            .is_some_and(|from| from <= now)
+        {
+            return Decision::Reject(self.too_late(now, tokens));
+        }
         if let Some(limit) = self.above_share(demand.tenant, tokens) {
             return Decision::Reject(Reject::AboveTenantShare {
                 asked: tokens,
@@ -246,17 +253,7 @@ impl Admission {
                 let tenant = demand.tenant;
                 self.round.again |= self.round.unfinished;
                 self.drain.set_backlogged(now, Backlog::Some);
-                let waiter = Waiter {
-                    cost: self.cost_of(self.usage_of(&demand, output)),
-                    shape: Shape::of(&demand),
-                    tokens: self.tokens_of(&demand, output),
-                    output,
-                    key: Time::ZERO,
-                    home,
-                    since: now,
-                    examined: self.round.number,
-                    demand,
-                };
+                let waiter = self.line_up(now, demand, (home, output));
                 let (key, charge) = (waiter.key, waiter.charge());
                 let ticket = self.queue.push(waiter, &self.policy.queue);
                 let place = Place { key, ticket };

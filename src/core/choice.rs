@@ -7,7 +7,7 @@
 //! and changes nothing.
 
 use super::backend::{Health, Tier, Trust};
-use super::demand::Work;
+use super::demand::{Demand, Work};
 use super::footprint::Shape;
 use super::pace::{Load, Prefill};
 use super::placement::{Asked, Fleet};
@@ -113,23 +113,27 @@ impl Fleet<'_> {
         }
     }
 
-    /// Seconds of prefill that `asked` costs where it is computed fastest.
-    pub(super) fn foreseen_prefill(&self, asked: Asked<'_>) -> f64 {
-        let work = Prefill::of(asked.demand);
-        self.fastest(asked, |backend| backend.pace.prefill(work))
+    /// Seconds of prefill that `demand` costs where it is computed fastest.
+    pub(super) fn foreseen_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
+        let work = Prefill::of(demand);
+        self.fastest((demand, shape), |backend| backend.pace.prefill(work))
     }
 
     /// Seconds of prefill without which it cannot have a first token anywhere, on
     /// engines with nothing else to do; zero where they are not known well enough.
-    pub(super) fn least_prefill(&self, asked: Asked<'_>) -> f64 {
-        let work = Prefill::of(asked.demand);
-        self.fastest(asked, |backend| backend.pace.known_prefill(work))
+    pub(super) fn least_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
+        let work = Prefill::of(demand);
+        self.fastest((demand, shape), |backend| backend.pace.known_prefill(work))
     }
 
     /// The least of `seconds` over all backends that could ever hold it, up or not.
-    fn fastest(&self, asked: Asked<'_>, seconds: impl Fn(&Backend) -> f64) -> f64 {
+    fn fastest(
+        &self,
+        (demand, shape): (&Demand, &Shape),
+        seconds: impl Fn(&Backend) -> f64,
+    ) -> f64 {
         let able = self.backends.iter().filter(|backend| {
-            backend.may_serve(asked.demand) && backend.could_hold(asked.shape, asked.demand.output)
+            backend.may_serve(demand) && backend.could_hold(shape, demand.output)
         });
         able.map(seconds).min_by(f64::total_cmp).unwrap_or_default()
     }

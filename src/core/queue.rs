@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::backend::Tier;
-use super::demand::{Arrival, Demand, OutputLimit};
+use super::demand::{Arrival, Demand, OutputLimit, TenantId};
 use super::fairness::{Charge, Cost};
 use super::footprint::Shape;
 use super::stats::QueueState;
@@ -73,6 +73,10 @@ pub(super) struct Waiter {
     /// The tier it belongs to.
     pub(super) home: Tier,
     pub(super) since: Time,
+    /// When it came, as far as known by those of its tenant that came later.
+    pub(super) arrived: Time,
+    /// When it cannot have its first token in time any more.
+    pub(super) in_vain: Option<Time>,
     /// The round of the drain that has looked at it last.
     pub(super) examined: u64,
 }
@@ -84,6 +88,10 @@ pub(super) struct Queue {
     deadlines: BTreeSet<(Time, TicketId)>,
     /// When each waiter that may still be passed has waited its bound.
     bypass_ends: BTreeSet<(Time, TicketId)>,
+    /// From when on each waiter waits in vain.
+    in_vain: BTreeSet<(Time, TicketId)>,
+    /// When those in line came, by tenant and turn.
+    arrivals: BTreeMap<(TenantId, TicketId), Time>,
     by_home: [u32; Tier::ALL.len()],
     tokens: Tokens,
     next: u64,
@@ -206,6 +214,9 @@ impl Queue {
         self.deadlines.insert((waiter.demand.deadline, ticket));
         self.bypass_ends
             .insert((waiter.since + policy.max_bypass, ticket));
+        self.arrivals
+            .insert((waiter.demand.tenant, ticket), waiter.arrived);
+        self.in_vain.extend(waiter.in_vain.map(|at| (at, ticket)));
         self.waiters.insert(ticket, waiter);
         ticket
     }
@@ -218,7 +229,42 @@ impl Queue {
         self.deadlines.remove(&(waiter.demand.deadline, ticket));
         self.bypass_ends
             .remove(&(waiter.since + policy.max_bypass, ticket));
+        self.arrivals.remove(&(waiter.demand.tenant, ticket));
+        if let Some(at) = waiter.in_vain {
+            self.in_vain.remove(&(at, ticket));
+        }
         Some(waiter)
+    }
+
+    /// When a request of `tenant` came that joins the line now: not after any that
+    /// came later and is in line already, however long it was counted.
+    pub(super) fn arrived(&self, now: Time, tenant: TenantId, arrival: Arrival) -> Time {
+        let later = TicketId {
+            arrival: Arrival(arrival.0.saturating_add(1)),
+            number: 0,
+        };
+        let mut behind = self
+            .arrivals
+            .range((tenant, later)..=(tenant, TicketId::LAST));
+        behind.next().map_or(now, |(_, &came)| came.min(now))
+    }
+
+    /// The next waiter that waits in vain at `now`, when last looked at.
+    pub(super) fn in_vain(&self, now: Time) -> Option<TicketId> {
+        let first = self.in_vain.first().filter(|&&(from, _)| from <= now);
+        first.map(|&(_, ticket)| ticket)
+    }
+
+    /// From now on `ticket` waits in vain from another instant on.
+    pub(super) fn set_in_vain(&mut self, ticket: TicketId, from: Option<Time>) {
+        let waiter = self
+            .waiters
+            .get_mut(&ticket)
+            .expect("a timed ticket is in the queue");
+        if let Some(old) = std::mem::replace(&mut waiter.in_vain, from) {
+            self.in_vain.remove(&(old, ticket));
+        }
+        self.in_vain.extend(from.map(|at| (at, ticket)));
     }
 
     /// From now on the line has other bounds. Who waits already stays in its
@@ -247,7 +293,8 @@ impl Queue {
         waiter.since + policy.max_bypass <= now
     }
 
-    /// The next instant after `now` at which a deadline or a bypass ends.
+    /// The next instant at which a deadline ends or somebody begins to wait in vain,
+    /// or, after `now`, at which a bypass ends.
     pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
         let deadline = self.deadlines.first().map(|&(at, _)| at);
         let bypass = self
@@ -255,7 +302,8 @@ impl Queue {
             .range((now, TicketId::LAST)..)
             .next()
             .map(|&(at, _)| at);
-        deadline.into_iter().chain(bypass).min()
+        let in_vain = self.in_vain.first().map(|&(at, _)| at);
+        deadline.into_iter().chain(bypass).chain(in_vain).min()
     }
 
     pub(super) fn state(&self, now: Time) -> QueueState {

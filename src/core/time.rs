@@ -31,6 +31,12 @@ impl Time {
         self.0
     }
 
+    /// The instant `wait` before this one; the clock's start where there is none.
+    pub fn before(self, wait: Duration) -> Self {
+        let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// Time passed since `earlier`; zero if `earlier` is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

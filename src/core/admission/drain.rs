@@ -305,6 +305,12 @@ impl Admission {
         if waiter.demand.deadline <= now {
             return Finding::Late;
         }
+        if self
+            .waits_in_vain_from(now, ticket)
+            .is_some_and(|from| from <= now)
+        {
+            return Finding::Never(self.too_late(now, waiter.tokens));
+        }
         let asked = Asked {
             demand: &waiter.demand,
             shape: &waiter.shape,

@@ -73,12 +73,16 @@ impl Admission {
             let predicted = self.predicted_wait(now, demand.tenant).unwrap_or_default();
             // A forecast may be wrong by half; a refusal must not be.
             let in_vain = demand.deadline <= now || now + predicted / 2 > demand.deadline;
-            let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
-            in_vain.then_some(Reject::Overloaded {
-                bound: QueueBound::PredictedWait,
-                retry_after,
-            })
+            in_vain.then(|| self.too_late(now, tokens))
         })
+    }
+
+    /// Nothing could give it its first token in time any more.
+    pub(super) fn too_late(&self, now: Time, tokens: Tokens) -> Reject {
+        Reject::Overloaded {
+            bound: QueueBound::PredictedWait,
+            retry_after: self.drain.retry_after(now, self.queue.tokens() + tokens),
+        }
     }
 
     /// The least this tenant's newest request will wait: the drain may serve

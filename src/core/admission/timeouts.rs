@@ -48,7 +48,14 @@ impl Admission {
             self.expire(now, ticket, out);
             dropped = true;
         }
-        if self.queue.expired(now).is_some() {
+        let in_vain = (0..EXPIRED).take_while(|_| self.drop_in_vain(now, out));
+        dropped |= in_vain.count() > 0;
+        if self
+            .queue
+            .expired(now)
+            .or(self.queue.in_vain(now))
+            .is_some()
+        {
             // Nobody is let in before all who are late have gone.
             self.round.again = true;
             out.push(Effect::Again);

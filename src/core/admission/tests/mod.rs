@@ -8,6 +8,7 @@ mod order;
 mod places;
 mod reloads;
 mod trust;
+mod work;
 
 use super::*;
 use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet};

@@ -1,0 +1,88 @@
+//! Where a request stands in its tenant's line, and until when it is worth serving.
+//!
+//! It stands by the last instant at which its prefill must begin to be in time,
+//! plus a multiple of that prefill: of two that are as urgent the shorter goes
+//! first, and both grow older alike. A request that cannot have its first token in
+//! time any more, even on the fastest engine with nothing else to do, is refused
+//! at that instant: it would only take the place of those that can. It is never
+//! refused before, and without a wish for its first token only at its deadline.
+
+use std::time::Duration;
+
+use super::{Admission, Effect};
+use crate::core::ahead::span;
+use crate::core::backend::Tier;
+use crate::core::demand::{Demand, OutputLimit};
+use crate::core::footprint::Shape;
+use crate::core::queue::{TicketId, Waiter};
+use crate::core::time::Time;
+
+impl Admission {
+    /// `demand` as a waiter that joins the line now. O(backends).
+    pub(super) fn line_up(
+        &self,
+        now: Time,
+        demand: Demand,
+        (home, output): (Tier, OutputLimit),
+    ) -> Waiter {
+        let shape = Shape::of(&demand);
+        let rules = &self.policy.dispatch;
+        let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
+        let wanted = demand.first_token_by.unwrap_or(arrived + rules.patience);
+        let prefill = self.fleet(now).foreseen_prefill(&demand, &shape);
+        Waiter {
+            cost: self.cost_of(self.usage_of(&demand, output)),
+            tokens: self.tokens_of(&demand, output),
+            key: wanted + span(prefill * (rules.order_weight - 1.0)),
+            in_vain: self.in_vain_from(now, &demand, &shape),
+            arrived,
+            since: now,
+            examined: self.round.number,
+            home,
+            output,
+            shape,
+            demand,
+        }
+    }
+
+    /// The first instant at which `demand` cannot be served in time any more.
+    pub(super) fn in_vain_from(&self, now: Time, demand: &Demand, shape: &Shape) -> Option<Time> {
+        let wanted = demand.first_token_by?;
+        let least = span(self.fleet(now).least_prefill(demand, shape));
+        // At the very instant it still can.
+        Some(wanted.before(least) + Duration::from_nanos(1))
+    }
+
+    /// Refuses, if it is the next and still has no chance, a waiter that had none
+    /// from `now` on when last looked at. Whether there was one to look at.
+    pub(super) fn drop_in_vain(&mut self, now: Time, out: &mut Vec<Effect>) -> bool {
+        let Some(ticket) = self.queue.in_vain(now) else {
+            return false;
+        };
+        let from = self.waits_in_vain_from(now, ticket);
+        if from.is_none_or(|from| from <= now) {
+            self.refuse_in_vain(now, ticket, out);
+        } else {
+            // The engines have turned out to be faster.
+            self.queue.set_in_vain(ticket, from);
+        }
+        true
+    }
+
+    pub(super) fn waits_in_vain_from(&self, now: Time, ticket: TicketId) -> Option<Time> {
+        let waiter = self
+            .queue
+            .get(ticket)
+            .expect("a timed ticket is in the queue");
+        self.in_vain_from(now, &waiter.demand, &waiter.shape)
+    }
+
+    pub(super) fn refuse_in_vain(&mut self, now: Time, ticket: TicketId, out: &mut Vec<Effect>) {
+        let waiter = self
+            .drop_waiter(now, ticket)
+            .expect("whoever waits in vain is in the queue");
+        self.totals.refused += 1;
+        let reject = self.too_late(now, waiter.tokens);
+        out.push(Effect::Refuse { ticket, reject });
+    }
+}
