@@ -1,6 +1,6 @@
 """Puts tidegate in front of two real vLLM servers and drives it with the `openai` package.
 
-    drive.py HOME TIDEGATE [--loads A,B,C,D] [--only PART,…] [--watermark] [--disconnects N]
+    drive.py HOME TIDEGATE [--loads A,B,C,D] [--only PART,…] [--watermark] [--pairs N] [--disconnects N]
 
 HOME holds what install.sh made. Writes HOME/results.json and HOME/results.md.
 Counts are asserted (exit status 1 with a list of faults), times are reported.
@@ -23,6 +23,7 @@ import openai
 import bodies
 import counts
 import failures
+import pairs
 import pictures
 import pressure
 import report
@@ -33,6 +34,8 @@ from processes import Engine
 
 PARTS = ("counts", "routes", "pooling", "seeing", "routing", "pressure", "disconnects", "deaths")
 POLICIES = ("strict", "forecast")
+# The loads whose goals are measured in pairs, where pairs are asked for.
+PAIRED = ("A", "C")
 # The least the engine must preempt on load A without the gateway; otherwise the
 # machine did not put the pool under pressure and zero with the gateway says nothing.
 PRESSURE_A = 10
@@ -204,11 +207,38 @@ def watermark(proof):
     proof.results["pressure"].sort(key=lambda r: r["load"])
 
 
-def measure(proof, url, engine, what):
+def in_pairs(proof):
+    """The goals of the loads: every path in each of several rounds, on engines of their own."""
+    bare = proof.engine("paired", 257, 8192)
+    rival = proof.engine("paired-watermark", 257, 6500, ["--watermark", "0.2"])
+    for engine in (bare, rival):
+        engine.wait()
+        with_client(engine.url, pressure.warm_up)
+    proof.results["pairs"] = records = []
+    for name in [name for name in proof.options.loads if name in PAIRED]:
+        load = pressure.LOADS[name]
+        heading(f"in pairs: {load.title()}")
+        gateway = proof.gateway(f"paired-{name}", "forecast", [(bare, "standard")])
+        urls = {pairs.BARE: (bare.url, bare), pairs.OURS: (gateway.url, bare), pairs.RIVAL: (rival.url, rival)}
+        for turn, order in enumerate(pairs.rounds(proof.options.pairs, list(urls))):
+            for path in order:
+                record = measure(proof, *urls[path], (load, path), records)
+                record["round"] = turn
+        proof.expect(gateway.idle(), f"load {name} in pairs: {gateway.books()} after the last answer")
+        proof.stop(gateway)
+        proof.save()
+    for row in pairs.summary(records):
+        for goal in pairs.missed(row):
+            print(f"  missed, {row['title']}: {goal}", flush=True)
+    for engine in (bare, rival):
+        proof.stop(engine)
+
+
+def measure(proof, url, engine, what, records=None):
     load, label = what
     record = asyncio.run(pressure.measure(url, engine, load, label))
     print(pressure.line(record), flush=True)
-    proof.results["pressure"].append(record)
+    (proof.results["pressure"] if records is None else records).append(record)
     proof.expect(not record["failed"], f"load {load.name}, {label}: {len(record['failed'])} failed: {record['failed'][:2]}")
     proof.expect(record["wrong_size"] == 0, f"load {load.name}, {label}: {record['wrong_size']} of the wrong size")
     return record
@@ -243,6 +273,8 @@ def run(proof):
         pooling(proof)
     if proof.wants("seeing"):
         seeing(proof)
+    if proof.options.pairs:
+        in_pairs(proof)
 
 
 def generating(proof):
@@ -272,6 +304,7 @@ def arguments():
     parser.add_argument("--loads", default="A,B,C,D", type=lambda text: text.split(","))
     parser.add_argument("--only", default=",".join(PARTS), type=lambda text: text.split(","))
     parser.add_argument("--watermark", action="store_true")
+    parser.add_argument("--pairs", default=0, type=int)
     parser.add_argument("--disconnects", default=7, type=int)
     return parser.parse_args()
 

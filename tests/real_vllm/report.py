@@ -1,5 +1,6 @@
 """The results as Markdown."""
 
+import pairs
 from routes import tally
 
 
@@ -45,6 +46,25 @@ def pressure(records):
     return table(head, rows)
 
 
+def paired(records):
+    head = ["load", "path", "runs", "preemptions", "wall s", "of the wall without the gateway", "worst silence of a run s",
+            "of that the client's own, at most s", "first token s, median", "KV use, mean", "machine load"]  # fmt: skip
+    rows, last, missed = [], None, []
+    for r in pairs.summary(records):
+        title = r["title"] if r["title"] != last else ""
+        last = r["title"]
+        ratio = pairs.spread(r["ratio"], 2) if r["ratio"] and r["policy"] != pairs.BARE else "–"
+        rows.append([
+            title, r["policy"], r["runs"], pairs.spread(r["preemptions"], 0), pairs.spread(r["wall"], 1), ratio,
+            pairs.spread(r["silence"], 2), seconds(max(r["lag"])), pairs.spread(r["first"], 1), pairs.spread(r["use"], 2),
+            pairs.spread(r["machine"], 1),
+        ])  # fmt: skip
+        missed += [f"- {r['title']}: {goal}" for goal in pairs.missed(r)]
+    goals = f"no preemption, no silence above {pairs.SILENCE} s, a wall of at most {pairs.WALL} × in the median"
+    told = [f"Medians, with the least and the most of the runs. Goals through the gateway: {goals}.", *missed]
+    return "\n".join(told) + "\n\n" + table(head, rows)
+
+
 def routing(records):
     rows = []
     for r in records:
@@ -75,6 +95,7 @@ def markdown(results):
         ("Counting", "counts", counts),
         ("Routes", "routes", routes),
         ("Oversubscription", "pressure", pressure),
+        ("Goals, in pairs", "pairs", paired),
         ("Routing", "routing", routing),
         ("Disconnects", "disconnects", disconnects),
         ("Engine deaths", "deaths", deaths),
