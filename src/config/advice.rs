@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use super::cross::usable;
 use super::problem::Problem;
-use super::resolved::{Config, Model, ModelAccess, Tenant};
+use super::resolved::{AdmissionMode, Config, Model, ModelAccess, Tenant};
 use super::tls::TlsIdentity;
 use super::units::time_text;
 use crate::core::backend::Tier;
@@ -41,6 +41,10 @@ impl Config {
                 quoted(&time_text(idle)),
                 problem,
             ));
+        }
+        if self.admission.mode == AdmissionMode::Shadow {
+            let problem = "admission only watches: nothing waits, and engines may be sent more than they hold";
+            advice.push(told("admission.mode", quoted("shadow"), problem));
         }
         let known = |tenant: &Tenant| !tenant.keys.is_empty() || !tenant.certificates.is_empty();
         let open = !self.tenants.iter().any(known);

@@ -33,6 +33,7 @@ use super::waits::{Backlog, Drain};
 
 pub use super::fairness::TenantPolicy;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
+pub use shadow::Would;
 
 mod cost;
 mod drain;
@@ -44,6 +45,7 @@ mod outcome;
 mod pacing;
 mod refuse;
 mod roster;
+mod shadow;
 #[cfg(test)]
 mod tests;
 mod timeouts;

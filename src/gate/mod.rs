@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::core::admission::{Admission, Decision, Effect, Verdict};
+use crate::core::admission::{Admission, Decision, Effect, Verdict, Would};
 use crate::core::demand::{Demand, TenantId};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
@@ -114,6 +114,22 @@ impl Gate {
                 };
                 Submission::Waiting(Ticket::new(self.clone(), ticket, outcome, predicted))
             }
+        }
+    }
+
+    /// Sends `demand` at once wherever it can be sent at all, and says what
+    /// [`submit`](Self::submit) would have done; what cannot be is submitted.
+    pub fn shadow(&self, demand: Demand) -> (Submission, Option<Would>) {
+        let mut inner = self.shared.lock();
+        let now = self.shared.clock.now();
+        let sent = inner.admission.shadow(now, &demand);
+        drop(inner);
+        match sent {
+            Some((grant, would)) => {
+                let lease = Lease::new(self.clone(), grant);
+                (Submission::Admitted(lease), Some(would))
+            }
+            None => (self.submit(demand), None),
         }
     }
 

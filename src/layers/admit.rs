@@ -10,8 +10,11 @@ use std::task::{Context, Poll};
 use http::Response;
 use tower::{Layer, Service};
 
+use crate::config::AdmissionMode;
+use crate::core::admission::Would;
 use crate::core::reject::Reject;
 use crate::gate::{Lease, Submission};
+use crate::telemetry;
 
 use super::BoxFuture;
 use super::error::{ForwardError, Refusal, TenantError};
@@ -42,7 +45,7 @@ pub enum Undelivered {
 /// Submits `measured` and waits for its turn.
 async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
     let letter = &measured.letter;
-    let lease = match letter.pool.gate().submit(measured.demand.clone()) {
+    let lease = match submit(measured) {
         Submission::Admitted(lease) => lease,
         Submission::Waiting(ticket) => {
             let predicted = ticket.predicted_wait();
@@ -62,6 +65,41 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
         record.tier = Some(grant.tier);
     });
     Ok(lease)
+}
+
+/// Lets admission decide, or watch, as the request's configuration says.
+fn submit(measured: &Measured) -> Submission {
+    let letter = &measured.letter;
+    let (gate, demand) = (letter.pool.gate(), measured.demand.clone());
+    match letter.snapshot.config.admission.mode {
+        AdmissionMode::Enforce => gate.submit(demand),
+        AdmissionMode::Shadow => {
+            let (submission, would) = gate.shadow(demand);
+            if let Some(would) = would {
+                note_would(letter, would);
+            }
+            submission
+        }
+    }
+}
+
+/// Notes what would have become of a request, at its first try.
+fn note_would(letter: &Letter, would: Would) {
+    let (told, predicted) = match would {
+        Would::Admit => (telemetry::Would::Admit, None),
+        Would::Move(tier) => (telemetry::Would::Move(tier), None),
+        Would::Wait { predicted } => (telemetry::Would::Wait, predicted),
+        Would::Refuse(reject) => {
+            let reason = Refusal::from(reject).reason();
+            (telemetry::Would::Refuse(reason.label()), None)
+        }
+    };
+    letter.trail.note(|facts| {
+        if facts.record.would.is_none() {
+            facts.record.would = Some(told);
+            facts.record.predicted_wait_ms = predicted;
+        }
+    });
 }
 
 /// Notes how long a request has waited in vain.

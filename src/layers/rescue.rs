@@ -128,6 +128,7 @@ fn refuse<B>(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(seconds) = retry_after(refusal) {
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        trail.note(|facts| facts.record.retry_after_s = Some(seconds));
     }
     if let Refusal::Ingest(IngestError::Route(RouteError::MethodNotAllowed { allow })) = refusal {
         headers.insert(ALLOW, HeaderValue::from_static(allow));

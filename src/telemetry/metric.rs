@@ -22,6 +22,10 @@ pub enum Metric {
     FirstToken,
     Duration,
     Admissions,
+    Shadow,
+    AnswersMeasured,
+    MeasuredOutput,
+    ForecastError,
     UpstreamFailures,
     EnginePreemptions,
     ScrapesFailed,
@@ -96,7 +100,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -113,6 +117,10 @@ impl Metric {
         Self::FirstToken,
         Self::Duration,
         Self::Admissions,
+        Self::Shadow,
+        Self::AnswersMeasured,
+        Self::MeasuredOutput,
+        Self::ForecastError,
         Self::UpstreamFailures,
         Self::EnginePreemptions,
         Self::ScrapesFailed,
@@ -179,6 +187,32 @@ impl Metric {
                 "tidegate_admissions_total",
                 "Requests by what the queue did with them (admitted, refused, expired, left) and how admitted ones ended (finished, failed, cancelled).",
                 &["model", "outcome"],
+            ),
+            _ => self.forecast_spec(),
+        }
+    }
+
+    const fn forecast_spec(self) -> Spec {
+        match self {
+            Self::Shadow => counter(
+                "tidegate_shadow_total",
+                "Requests that shadow mode sent on, by what would have been done: admit, move (to another tier), wait, or refuse and why.",
+                &["model", "would", "reason"],
+            ),
+            Self::AnswersMeasured => counter(
+                "tidegate_measured_answers_total",
+                "Answers seen to their end, whose lengths judge the forecast.",
+                POOL,
+            ),
+            Self::MeasuredOutput => counter(
+                "tidegate_measured_output_tokens_total",
+                "Output tokens of one sequence of each of those.",
+                POOL,
+            ),
+            Self::ForecastError => counter(
+                "tidegate_output_forecast_error_tokens_total",
+                "Tokens by which the output expected at admission was off, over or under, for each of those.",
+                POOL,
             ),
             _ => self.count_spec(),
         }

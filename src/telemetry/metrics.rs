@@ -176,6 +176,11 @@ impl Metrics {
         if record.prompt_tokens.is_some() {
             self.count_tokens(record, &model);
         }
+        if let Some(would) = record.would {
+            let [what, reason] = would.labels();
+            self.counter(Metric::Shadow, &[&*model, what, reason])
+                .increment(1);
+        }
         if let Some(tier) = record.tier {
             let times = self.times(&model, tier.name());
             record_time(&times.queue_wait, record.queue_ms);

@@ -26,7 +26,7 @@ pub use metric::{Kind, Metric, Spec};
 pub use metrics::{Check, Load, Loss, Metrics, Reload, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
 pub use rates::RateView;
-pub use record::{AccessRecord, Class, Finish, OutputPrecision};
+pub use record::{AccessRecord, Class, Finish, OutputPrecision, Would};
 pub use tls::HandshakeFailure;
 
 /// Metrics and access log of one gateway.

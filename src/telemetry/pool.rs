@@ -148,6 +148,14 @@ impl Metrics {
             self.counter(Metric::Admissions, &[model, outcome])
                 .absolute(total);
         }
+        let judged = [
+            (Metric::AnswersMeasured, totals.measured),
+            (Metric::MeasuredOutput, totals.measured_output.get()),
+            (Metric::ForecastError, totals.output_error.get()),
+        ];
+        for (metric, total) in judged {
+            self.counter(metric, &[model]).absolute(total);
+        }
     }
 
     fn show_tenants(&self, view: &PoolView<'_>) {

@@ -62,7 +62,7 @@ pub struct AccessRecord {
     pub duration_ms: Option<Duration>,
     /// How it ended.
     pub finish: Finish,
-    /// The wait predicted on arrival, where it had to queue.
+    /// The wait predicted on arrival, where it had to queue or would have had to.
     #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_ms: Option<Duration>,
     /// The backend's name, where one was chosen.
@@ -82,6 +82,24 @@ pub struct AccessRecord {
     /// The client's address, or its network, where `log.client_address` asks for it.
     #[serde(serialize_with = "as_text")]
     pub client: Option<IpNet>,
+    /// When a refused client was told to come back, in seconds.
+    pub retry_after_s: Option<u64>,
+    /// What admission would have done, where shadow mode sent it on: `admit`,
+    /// `move:` and a tier, `wait`, or `refuse:` and a reason.
+    pub would: Option<Would>,
+}
+
+/// What admission would have done with a request that was sent on all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Would {
+    /// Admitted it at once, where it went.
+    Admit,
+    /// The same, in a tier that is not its own.
+    Move(Tier),
+    /// Let it wait.
+    Wait,
+    /// Refused it, for this reason.
+    Refuse(&'static str),
 }
 
 /// What made a request special to admission.
@@ -158,6 +176,33 @@ impl AccessRecord {
             output_precision: None,
             charged_tokens: None,
             client: None,
+            retry_after_s: None,
+            would: None,
+        }
+    }
+}
+
+// === impl Would ===
+
+impl Would {
+    /// What, and for a refusal why.
+    pub(super) const fn labels(self) -> [&'static str; 2] {
+        match self {
+            Self::Admit => ["admit", "none"],
+            Self::Move(_) => ["move", "none"],
+            Self::Wait => ["wait", "none"],
+            Self::Refuse(reason) => ["refuse", reason],
+        }
+    }
+}
+
+impl Serialize for Would {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let [what, reason] = self.labels();
+        match self {
+            Self::Admit | Self::Wait => serializer.serialize_str(what),
+            Self::Move(tier) => serializer.collect_str(&format_args!("{what}:{}", tier.name())),
+            Self::Refuse(_) => serializer.collect_str(&format_args!("{what}:{reason}")),
         }
     }
 }

@@ -47,6 +47,7 @@ mod routes;
 mod scripts;
 mod secured;
 mod selfcheck;
+mod shadow;
 mod slow;
 mod streams;
 mod tenants;

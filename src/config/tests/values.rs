@@ -191,7 +191,7 @@ fn the_core_gets_its_policy_from_the_sections() {
 #[test]
 fn what_is_allowed_but_seldom_meant_is_told() {
     let text = format!(
-        "[server]\nlisten = \"0.0.0.0:8080\"\n[upstream]\npool_idle_timeout = \"5s\"\n{}\
+        "[server]\nlisten = \"0.0.0.0:8080\"\n[upstream]\npool_idle_timeout = \"5s\"\n[admission]\nmode = \"shadow\"\n{}\
          [[tenants]]\nname = \"a\"\nanonymous = \"accepted\"\ntiers = [\"large\"]\n\
          max_context_tokens = 1000\nmax_in_flight_tokens = 999\n",
         LEAST.replace("\n[[models.b", "\nlong_on_standard = \"never\"\n[[models.b")
@@ -200,6 +200,7 @@ fn what_is_allowed_but_seldom_meant_is_told() {
     let advice: Vec<_> = config.advice().iter().map(ToString::to_string).collect();
     let expected = [
         "upstream.pool_idle_timeout = \"5s\": vLLM closes idle connections after 5s: some requests will meet a closed one",
+        "admission.mode = \"shadow\": admission only watches: nothing waits, and engines may be sent more than they hold",
         "server.listen = \"0.0.0.0:8080\": no tenant has a key: everybody who reaches this address may use the fleet",
         "models[0].long_on_standard = \"never\": no backend is larger than standard: every long document is refused",
         "tenants[0].max_in_flight_tokens = 999: requests between this and max_context_tokens, 1000, are refused",

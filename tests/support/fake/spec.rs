@@ -26,6 +26,8 @@ pub(crate) struct FakeSpec {
     pub(crate) waiting: u64,
     /// Whether it may learn of the clients' addresses.
     pub(crate) knows_clients: bool,
+    /// Whether it may be sent more than it holds.
+    pub(crate) takes_too_much: bool,
 }
 
 /// What a page answers in place of its own.
@@ -60,6 +62,7 @@ impl Default for FakeSpec {
             running: 0,
             waiting: 0,
             knows_clients: false,
+            takes_too_much: false,
         }
     }
 }

@@ -7,6 +7,7 @@ mod load;
 mod order;
 mod places;
 mod reloads;
+mod shadow;
 mod trust;
 mod work;
 
