@@ -134,6 +134,7 @@ impl Fleet<'_> {
             blocks: plan.as_f64() - fixed.as_f64() - watch.surplus(),
             confidence: watch.confidence(policy.confidence),
             doubt: watch.doubt(self.now, self.observed_for, capacity),
+            kept: None,
         };
         if !is_seen {
             return account.admits(None, capacity, room).then_some(now);
