@@ -37,7 +37,11 @@ pub(super) struct OurGateway<'a> {
 
 impl<'a> OurGateway<'a> {
     pub(super) fn new(run: Run<'a>, ours: &'a Ours) -> Self {
-        let mut pool = Admission::new(ours.pool.clone());
+        let mut policy = ours.pool.clone();
+        // What the operator of this fleet has promised.
+        let promised = run.fleet.slo.token_pace;
+        policy.dispatch.token_pace.get_or_insert(promised);
+        let mut pool = Admission::new(policy);
         for (&tenant, &policy) in &ours.tenants {
             pool.set_tenant(tenant, policy);
         }
