@@ -188,21 +188,23 @@ fn the_service_gap_counts_only_while_both_wait() {
 
 #[test]
 fn waits_told_are_held_against_waits_known_and_waits_of_who_came_after() {
-    let calls: Vec<Call> = (0..5_u32).map(|i| call(f64::from(i), 0, 100)).collect();
+    let calls: Vec<Call> = (0..7_u32).map(|i| call(f64::from(i), 0, 100)).collect();
     let outcomes = vec![
-        refused(1.0, 10), // served by 11 s: the next that is served came at 3 s
-        refused(2.0, 5),  // by 11 s: 9 s, not covered
+        refused(1.0, 11), // served by 11.5 s, after 10.5 s: 11 s in whole ones
+        refused(2.0, 5),  // 9.5 s: not covered
         refused(2.5, 60), // capped
         Outcome::Finished {
-            first_token: at(11.5),
-            end: at(12.0),
+            first_token: at(12.0),
+            end: at(12.5),
             generated: Tokens::new(11),
             cached: Tokens::ZERO,
             node: 0,
-            queued: Duration::from_secs(8),
+            queued: Duration::from_millis(8500),
             preempted: 0,
         },
-        refused(5.0, 9), // nobody knows
+        refused(10.0, 9), // nobody knows: none like it is served later
+        refused(10.5, 9), // nor here
+        Outcome::Unfinished { first_token: None },
     ];
     let mut record = record(outcomes);
     record.promises = vec![Promise {
@@ -210,16 +212,44 @@ fn waits_told_are_held_against_waits_known_and_waits_of_who_came_after() {
         at: at(3.0),
         q50: Some(Duration::from_secs(6)),
         q80: Some(Duration::from_secs(9)),
-        waited: Some(Duration::from_secs(8)),
+        waited: Some(Duration::from_millis(8500)),
     }];
     let figures = figures(&calls, &record);
     let told = figures.retry_after;
-    assert_eq!((told.known, told.unknown), (2, 1));
+    assert_eq!((told.known, told.unknown), (2, 2));
     assert_eq!(told.p80_coverage, Some(0.5));
-    assert_eq!(told.capped, Some(0.25));
+    assert_eq!(told.capped, Some(0.2));
     assert_eq!(told.median_error, Some(0.0));
     assert_eq!(figures.foretold.p80_coverage, Some(1.0));
-    assert_eq!(figures.foretold.median_error, Some(0.25));
+    assert_eq!(figures.foretold.median_error, Some(1.0 / 3.0));
+}
+
+#[test]
+fn a_wait_is_unknown_where_nobody_asked_in_between() {
+    let ask = |second: f64, prompt: u64| call(second, 0, prompt);
+    let serve = |seconds: f64| Outcome::Finished {
+        first_token: at(seconds),
+        end: at(seconds + 1.0),
+        generated: Tokens::new(11),
+        cached: Tokens::ZERO,
+        node: 0,
+        queued: Duration::ZERO,
+        preempted: 0,
+    };
+    let told = |calls: &[Call], outcomes: Vec<Outcome>| {
+        let told = figures(calls, &record(outcomes)).retry_after;
+        (told.known, told.unknown)
+    };
+    // Refused at 1 s; the next that asks, at 30 s, is served at once.
+    let calls = [ask(0.0, 100), ask(30.0, 100)];
+    assert_eq!(told(&calls, vec![refused(1.0, 5), serve(30.0)]), (0, 1));
+    // One that was refused at 29 s says that there was no room until then.
+    let calls = [ask(0.0, 100), ask(28.0, 100), ask(30.0, 100)];
+    let outcomes = vec![refused(1.0, 5), refused(29.0, 5), serve(30.0)];
+    assert_eq!(told(&calls, outcomes), (2, 0));
+    // One three times as large says nothing.
+    let calls = [ask(0.0, 100), ask(2.0, 300)];
+    assert_eq!(told(&calls, vec![refused(1.0, 5), serve(2.0)]), (0, 1));
 }
 
 /// Precision of one refusal beside one call that fills `prompt` of 4,096 tokens of KV.

@@ -1,9 +1,12 @@
 //! What was said of waits, against what came.
 //!
-//! Of a call that was served after waiting, the real wait is known. Of one that left the
-//! line it is the time until the first call of its tenant that arrived no earlier and was
-//! no smaller was served: had it stayed, it would have been served by then. Where there is
-//! none, the call is left out and counted.
+//! Of a call that was served after waiting, the real wait is known. One that left the line
+//! would have been served when calls like it (of its tenant, that arrived no earlier, with
+//! prompts of once to twice its own) were: after the last of them that was refused, by the
+//! first that was served. Where these are further apart than a quarter of the wait and two
+//! seconds, nobody knows, and the call is left out and counted.
+//!
+//! Waits are told in whole seconds and at least one, so real ones are rounded **up** alike.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,8 +21,8 @@ use crate::replay::record::Outcome;
 
 /// The longest `Retry-After`: answers of it say no more than "not soon".
 const CAP: Duration = Duration::from_secs(60);
-/// Waits are told in whole seconds, so an error is of at least one.
-const RESOLUTION_S: f64 = 1.0;
+/// How far apart the bounds of a wait may be where it is short.
+const APART: Duration = Duration::from_secs(2);
 
 /// Waits told against real ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -28,8 +31,8 @@ pub struct Audit {
     pub known: u64,
     /// Share of those that were not longer than was told to hold for four of five.
     pub p80_coverage: Option<f64>,
-    /// |told − real| / real, median, a real wait of less than a second taken as one. Where
-    /// a median was told it is that, else the only figure there is.
+    /// |told − real| / real, median. Where a median was told it is that, else the only
+    /// figure there is.
     pub median_error: Option<f64>,
     /// Share of all waits told that were 60 s, and so left out.
     pub capped: Option<f64>,
@@ -91,9 +94,9 @@ fn audit(measured: Measured<'_>, told: impl Iterator<Item = Told>) -> Audit {
             unknown += 1;
             continue;
         };
-        covered += usize::from(real <= told.q80);
-        let apart = told.q50.abs_diff(real).as_secs_f64();
-        errors.push(apart / real.as_secs_f64().max(RESOLUTION_S));
+        let (real, q50, q80) = (whole(real), whole(told.q50), whole(told.q80));
+        covered += usize::from(real <= q80);
+        errors.push(q50.abs_diff(real).as_secs_f64() / real.as_secs_f64());
     }
     Audit {
         known: u64::try_from(errors.len()).expect("a length fits"),
@@ -104,10 +107,30 @@ fn audit(measured: Measured<'_>, told: impl Iterator<Item = Told>) -> Audit {
     }
 }
 
-/// When calls of each tenant were given to an engine: arrival, prompt, instant.
+/// Rounded **up** to whole seconds, at least one.
+fn whole(wait: Duration) -> Duration {
+    let more = u64::from(wait.subsec_nanos() > 0);
+    Duration::from_secs((wait.as_secs() + more).max(1))
+}
+
+/// When calls of each tenant were given to an engine, or refused.
 struct Served<'a> {
     measured: Measured<'a>,
-    by_tenant: BTreeMap<TenantId, Vec<(Time, Tokens, Time)>>,
+    by_tenant: BTreeMap<TenantId, Vec<Ended>>,
+}
+
+/// How a call left the line.
+struct Ended {
+    arrived: Time,
+    prompt: Tokens,
+    at: Time,
+    how: How,
+}
+
+#[derive(PartialEq, Eq)]
+enum How {
+    Served,
+    Refused,
 }
 
 // === impl Served ===
@@ -116,10 +139,17 @@ impl<'a> Served<'a> {
     fn of(measured: Measured<'a>) -> Self {
         let mut by_tenant: BTreeMap<TenantId, Vec<_>> = BTreeMap::new();
         for (call, outcome) in measured.calls.iter().zip(&measured.record.outcomes) {
-            if let Outcome::Finished { queued, .. } = outcome {
-                let line = by_tenant.entry(call.tenant).or_default();
-                line.push((call.at, call.prompt, call.at + *queued));
-            }
+            let (at, how) = match *outcome {
+                Outcome::Finished { queued, .. } => (call.at + queued, How::Served),
+                Outcome::Refused { at, .. } => (at, How::Refused),
+                _ => continue,
+            };
+            by_tenant.entry(call.tenant).or_default().push(Ended {
+                arrived: call.at,
+                prompt: call.prompt,
+                at,
+                how,
+            });
         }
         Self {
             measured,
@@ -131,13 +161,23 @@ impl<'a> Served<'a> {
     fn wait(&self, told: &Told) -> Option<Duration> {
         let call = self.measured.calls.get(told.call)?;
         let line = self.by_tenant.get(&call.tenant)?;
-        let later = line.partition_point(|(arrived, _, _)| *arrived < call.at);
-        let no_smaller = line[later..]
+        let later = line.partition_point(|ended| ended.arrived < call.at);
+        let like = call.prompt..=call.prompt * 2;
+        let alike = line[later..]
             .iter()
-            .filter(|(_, prompt, _)| *prompt >= call.prompt);
-        let served = no_smaller
-            .map(|(_, _, served)| *served)
-            .filter(|served| *served >= told.at);
-        served.min().map(|served| served - told.at)
+            .filter(|ended| like.contains(&ended.prompt) && ended.at >= told.at);
+        let of = |wanted: How| {
+            alike
+                .clone()
+                .filter(move |ended| ended.how == wanted)
+                .map(|ended| ended.at)
+        };
+        let by = of(How::Served).min()?;
+        let after = of(How::Refused)
+            .filter(|at| *at <= by)
+            .max()
+            .unwrap_or(told.at);
+        let wait = by - told.at;
+        (by - after <= APART.max(wait / 4)).then_some(wait)
     }
 }
