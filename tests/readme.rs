@@ -6,6 +6,9 @@ use std::{fs, io};
 
 use tidegate::config::{self, Surroundings};
 use tidegate::protocol::Route;
+use tidegate::replay::fleet::FleetFile;
+use tidegate::replay::policy::PolicyKind;
+use tidegate::replay::traces;
 use tidegate::telemetry::{Kind, Metric};
 
 fn file(name: &str) -> String {
@@ -62,6 +65,40 @@ fn the_table_of_routes_lists_every_path_that_is_served() {
     told.sort();
     served.sort();
     assert_eq!(told, served);
+}
+
+#[test]
+fn the_table_of_policies_lists_those_of_replay() {
+    let readme = file("README.md");
+    let rows = section(&readme, "Replay").lines().filter(is_row);
+    let told: Vec<&str> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+    assert_eq!(told, PolicyKind::ALL.map(PolicyKind::name));
+}
+
+#[test]
+fn the_traces_and_fleets_of_the_readme_can_be_read() {
+    let readme = file("README.md");
+    let section = section(&readme, "Replay").replace("$T", "benches/replay/traces");
+    let words = section
+        .split_whitespace()
+        .filter(|word| !word.contains("://"));
+    let fleets = words
+        .clone()
+        .filter(|word| word.starts_with("config/fleets/"));
+    let traces = words.filter(|word| word.starts_with("benches/replay/traces/"));
+    let (mut fleets_read, mut traces_read) = (0, 0);
+    for fleet in fleets {
+        FleetFile::read(&file(fleet)).unwrap_or_else(|e| panic!("{fleet}: {e}"));
+        fleets_read += 1;
+    }
+    for trace in traces {
+        traces::read(file(trace).as_bytes(), trace, None).unwrap_or_else(|e| panic!("{e}"));
+        traces_read += 1;
+    }
+    assert!(
+        fleets_read >= 2 && traces_read >= 3,
+        "{fleets_read}, {traces_read}"
+    );
 }
 
 fn metric_row(metric: Metric) -> String {

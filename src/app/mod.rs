@@ -20,7 +20,6 @@ mod gateway;
 mod listen;
 mod loader;
 mod loading;
-mod nearby;
 mod orders;
 mod places;
 mod pools;

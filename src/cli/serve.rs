@@ -1,26 +1,28 @@
 //! `tidegate serve`: the gateway, until a signal ends it.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::{ConfigFile, Failure};
+use super::Failure;
 use crate::app;
 use crate::config::load_file;
 
 /// Flags of `tidegate serve`.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    #[command(flatten)]
-    pub(super) config: ConfigFile,
+    /// The configuration file; config/tidegate.toml explains every key.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
 }
 
 /// Serves a configuration. SIGTERM or ctrl-c drains and ends with exit code 0.
 pub(super) fn serve(flags: &Flags) -> Result<(), Failure> {
-    let file = flags.config.path();
-    let config = load_file(file).map_err(|problems| {
-        let file = file.display();
+    let config = load_file(&flags.config).map_err(|problems| {
+        let file = flags.config.display();
         Failure::Configuration(format!("{file} cannot be served:\n{problems}"))
     })?;
-    app::serve(config, file).map_err(|error| Failure::Run(error.to_string()))
+    app::serve(config, &flags.config).map_err(|error| Failure::Run(error.to_string()))
 }
 
 #[cfg(test)]
@@ -30,10 +32,7 @@ mod tests {
     #[test]
     fn a_wrong_configuration_is_told_before_anything_starts() {
         let flags = Flags {
-            config: ConfigFile {
-                file: Some("/nowhere/tidegate.toml".into()),
-                config: None,
-            },
+            config: "/nowhere/tidegate.toml".into(),
         };
         let failure = serve(&flags).expect_err("no such file");
         let expected = "/nowhere/tidegate.toml cannot be served:\n\

@@ -7,7 +7,6 @@
 
 mod aside;
 mod audio;
-mod built;
 mod chat;
 pub mod error;
 mod fields;

@@ -9,21 +9,20 @@ use crate::core::placement::Placement;
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
 use crate::core::units::{BlockSize, Blocks, Tokens};
-use crate::core::waits::Predicted;
 
 /// What would happen to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// It fits there now.
     Admit(Placement),
-    /// It would wait.
+    /// It would wait; how long, where that can be predicted.
     Wait {
         /// The tier it belongs to.
         home: Tier,
         /// Its output bound, after clamping.
         output: OutputLimit,
         /// Predicted wait.
-        predicted: Predicted,
+        predicted: Option<Duration>,
     },
     /// It is refused.
     Reject(Reject),

@@ -158,9 +158,7 @@ impl Admission {
 fn told(decision: Decision) -> Would {
     match decision {
         Decision::Reject(reject) => Would::Refuse(reject),
-        Decision::Wait { predicted, .. } => Would::Wait {
-            predicted: Some(predicted.q50),
-        },
+        Decision::Wait { predicted, .. } => Would::Wait { predicted },
         Decision::Admit(_) => Would::Admit,
     }
 }

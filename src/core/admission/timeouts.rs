@@ -5,7 +5,6 @@
 //! call, so that the lock is not held for a crowd that came at one moment.
 
 use super::drain::GROWTH_PAUSE;
-use super::refuse::no_backend;
 use super::{Admission, Effect};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
@@ -77,13 +76,14 @@ impl Admission {
             .expect("an expired ticket is in the queue");
         let reject = if is_served {
             self.totals.expired += 1;
+            let left = self.queue.tokens() + waiter.tokens;
             Reject::QueueTimeout {
                 waited: now - waiter.since,
-                retry_after: self.send_away(now, &waiter),
+                retry_after: self.drain.retry_after(now, left),
             }
         } else {
             self.totals.refused += 1;
-            no_backend()
+            self.no_backend(now)
         };
         out.push(Effect::Refuse { ticket, reject });
     }
