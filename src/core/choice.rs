@@ -6,6 +6,7 @@
 //! expected wait and pressure wins. Looks at no memory beyond its share in use,
 //! and changes nothing.
 
+use super::ahead::span;
 use super::backend::{Health, Tier, Trust};
 use super::demand::{Demand, Work};
 use super::footprint::Shape;
@@ -70,6 +71,14 @@ impl Fleet<'_> {
             .iter()
             .filter(reached)
             .all(|backend| !self.is_open(backend))
+    }
+
+    /// Whether `backend` could still give `asked` its first token in time, had it
+    /// nothing else to do: if not, another may.
+    pub(super) fn is_in_time(&self, backend: &Backend, asked: Asked<'_>, work: Prefill) -> bool {
+        let least = backend.pace.known_prefill(work);
+        let wanted = asked.demand.first_token_by;
+        wanted.is_none_or(|wanted| self.now + span(least) <= wanted)
     }
 
     /// Whether the promised time per token holds on `backend` with `asked` there:

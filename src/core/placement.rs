@@ -317,6 +317,7 @@ impl Fleet<'_> {
             open[backend.tier as usize]
                 && may_take(backend)
                 && self.is_usable(backend, asked)
+                && self.is_in_time(backend, asked, work)
                 && self.keeps_pace(backend, asked)
         };
         let ranked = self.backends.iter().filter(may_go);

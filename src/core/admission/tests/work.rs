@@ -283,3 +283,31 @@ fn a_backend_takes_nobody_who_would_make_its_steps_longer_than_promised() {
     // Alone it may be as slow as it is.
     assert_eq!(release(&mut pool, 31.0, running)[0].0, ticket);
 }
+
+#[test]
+fn nobody_is_sent_where_it_would_be_too_late_even_alone() {
+    let mut pool = gated(&[(STANDARD, 20_000), (Tier::Large, 20_000)]);
+    // Learned apart: a thousand tokens take 0.1 s on one tier, 0.05 s on the other.
+    let mut now = taught(&mut pool);
+    let large = |tokens| Demand {
+        length: Length::Long,
+        ..demand(tokens, 1)
+    };
+    for round in 0..30 {
+        let tokens = 2000 + 500 * (round % 9);
+        let grant = admit(&mut pool, now, large(tokens));
+        assert_eq!(grant.tier, Tier::Large);
+        now += 5e-5 * f64::from(u32::try_from(tokens).unwrap());
+        first_token(&mut pool, now, &grant);
+        release(&mut pool, now, grant);
+    }
+    let busy = admit(&mut pool, now, large(30_000));
+    let wanted = |seconds: f64| Demand {
+        first_token_by: Some(at(now + seconds)),
+        ..demand(10_000, 1)
+    };
+    // A second of prefill on the free backend is too much, half of it elsewhere not.
+    wait(&mut pool, now, wanted(0.8));
+    assert_eq!(first_token(&mut pool, now + 0.2, &busy).len(), 1);
+    assert_eq!(admit(&mut pool, now, wanted(1.2)).tier, STANDARD);
+}
