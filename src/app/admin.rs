@@ -1,7 +1,7 @@
 //! The operator's listener: metrics, health, state.
 //!
-//! Decides who may look (everybody on loopback, else who has the token) and
-//! what is ready. Balancers have no token: without one `/livez` and `/readyz`
+//! Decides who may look (everybody on loopback who asks for it by name, else who
+//! has the token) and what is ready. Balancers have no token: without one `/livez` and `/readyz`
 //! answer all the same, with a status and a word. Never touches a request; what
 //! an operator may change is in [`super::orders`].
 
@@ -28,6 +28,7 @@ use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::drain::{Drain, Phase, Watcher};
 use super::gateway::Gateway;
 use super::listen::listen;
+use super::nearby;
 use super::orders::{Order, is_no_page};
 use super::places::{Places, Room};
 use super::sockets::prepare;
@@ -49,6 +50,9 @@ const MOST_CONNECTIONS: usize = 512;
 
 /// The media type of Prometheus' text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What there is to see.
+const PAGES: [&str; 4] = ["/livez", "/readyz", "/metrics", "/state"];
 
 /// What operators may ask.
 #[derive(Clone)]
@@ -104,6 +108,9 @@ impl Admin {
         let bearer = match &snapshot.config.admin.token {
             Some(token) if bears(request.headers().get(AUTHORIZATION), token) => Bearer::Known,
             Some(_) => Bearer::Missing,
+            None if !nearby::is_meant(request) => {
+                return text(StatusCode::FORBIDDEN, "not by this name\n");
+            }
             None => Bearer::NotAsked,
         };
         let order = Order::of(path);
@@ -120,6 +127,7 @@ impl Admin {
                 self.ready_in_a_word()
             }
             (Bearer::Missing, _) => unknown_bearer(),
+            (_, None) if !PAGES.contains(&path) => text(StatusCode::NOT_FOUND, "no such page\n"),
             _ if *request.method() != method => wrong_method(&method),
             (Bearer::NotAsked, Some(order)) => match is_no_page(request.headers()) {
                 Ok(()) => self.obey(&order),

@@ -20,6 +20,7 @@ mod gateway;
 mod listen;
 mod loader;
 mod loading;
+mod nearby;
 mod orders;
 mod places;
 mod pools;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::config::TlsIdentity;
 use crate::core::backend::Capacity;
 use crate::core::stats::{BackendState, PoolState, TenantState};
-use crate::layers::pool::Pool;
+use crate::layers::pool::{CountingPlace, Pool};
 use crate::tenants::{Gauge, TenantRef};
 use crate::tokenize::Demotion;
 use crate::upstream::probe::{Handle, Problem};
@@ -130,13 +130,15 @@ fn demotion_json(demotion: &Demotion) -> Value {
 }
 
 /// How prompts of a pool are counted at the moment: exactly on every route, or
-/// with a margin on some at the least.
+/// with a margin on some at the least; `engine` where an engine is asked, each
+/// count being as exact as its answer.
 pub(super) fn counting(pool: &Pool) -> &'static str {
     let counter = pool.counter();
-    if counter.is_exact() && counter.demotions().is_empty() {
-        "exact"
-    } else {
-        "estimated"
+    let as_counted = counter.demotions().is_empty();
+    match pool.counting().place {
+        CountingPlace::Engine if as_counted => "engine",
+        CountingPlace::Here if as_counted && counter.is_exact() => "exact",
+        _ => "estimated",
     }
 }
 

@@ -1,23 +1,22 @@
 //! `tidegate check`: every problem of a configuration, before it is served.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::Failure;
 use super::live::{self, Live};
+use super::{ConfigFile, Failure};
 use crate::app::load_counter;
-use crate::config::{Config, Problem, load_file};
+use crate::config::{AccessLog, Config, Model, OnUncountable, Problem, load_file};
 use crate::hub::{Hub, Wanted};
 use crate::tokenize::ModelCounter;
 
 /// Flags of `tidegate check`.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// The configuration file.
-    file: PathBuf,
+    #[command(flatten)]
+    pub(super) config: ConfigFile,
     /// Also ask every backend for its capacity, and its engine for its token counts.
     #[arg(long)]
     live: bool,
@@ -52,7 +51,7 @@ pub(super) fn check(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> 
 }
 
 fn find(flags: &Flags) -> Result<Findings, Failure> {
-    let config = match load_file(&flags.file) {
+    let config = match load_file(flags.config.path()) {
         Ok(config) => config,
         Err(problems) => {
             return Ok(Findings {
@@ -62,7 +61,7 @@ fn find(flags: &Flags) -> Result<Findings, Failure> {
         }
     };
     let advice = config.advice();
-    match counters(&config) {
+    match counters_and_log(&config) {
         Ok(counters) if flags.live => {
             let live = Some(live::ask(config, counters)?);
             Ok(Findings {
@@ -83,6 +82,39 @@ fn find(flags: &Flags) -> Result<Findings, Failure> {
     }
 }
 
+/// The counters, where the access log can be written too; else every problem.
+fn counters_and_log(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
+    let counters = counters(config);
+    let Some(problem) = no_log(&config.log.access) else {
+        return counters;
+    };
+    let mut problems = vec![problem];
+    problems.extend(counters.err().unwrap_or_default());
+    Err(problems)
+}
+
+/// Why an access log could not be begun by anybody. Whether the process that
+/// serves may write there is not known here.
+fn no_log(access: &AccessLog) -> Option<Problem> {
+    let AccessLog::File(path) = access else {
+        return None;
+    };
+    // A bare name stands in the working directory.
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let problem = match folder {
+        _ if path.is_dir() => "is a folder".to_owned(),
+        Some(folder) if !folder.is_dir() => format!("there is no folder {}", folder.display()),
+        _ => return None,
+    };
+    Some(Problem {
+        key: "log.access_log".to_owned(),
+        value: Some(format!("{path:?}")),
+        problem,
+    })
+}
+
 /// The counters of all models, or every tokenizer and template that cannot be loaded.
 fn counters(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
     let (mut counters, mut problems) = (Vec::new(), Vec::new());
@@ -93,7 +125,7 @@ fn counters(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
             Err(error) => problems.push(Problem {
                 key: format!("models[{index}].tokenizer"),
                 value: None,
-                problem: error.to_string(),
+                problem: format!("{error} ({})", meanwhile(model)),
             }),
         }
     }
@@ -101,6 +133,15 @@ fn counters(config: &Config) -> Result<Vec<ModelCounter>, Vec<Problem>> {
         Ok(counters)
     } else {
         Err(problems)
+    }
+}
+
+/// What `serve` does where this stops: what one model lacks is no reason to
+/// serve none, and a hub may give it later.
+const fn meanwhile(model: &Model) -> &'static str {
+    match model.on_uncountable {
+        OnUncountable::Estimate => "serve starts and estimates this model's prompts",
+        OnUncountable::Refuse => "serve starts and refuses this model's requests",
     }
 }
 
@@ -118,7 +159,7 @@ impl Findings {
     }
 
     fn verdict(&self, flags: &Flags) -> Result<(), Failure> {
-        let file = flags.file.display();
+        let file = flags.config.path().display();
         match self.problems.len() {
             0 => self.live.as_ref().map_or(Ok(()), Live::verdict),
             1 => Err(Failure::Configuration(format!("{file} has 1 problem"))),
@@ -143,14 +184,17 @@ mod tests {
         std::fs::write(&file, text).unwrap();
         let json = extra.contains(&"--json");
         let flags = Flags {
-            file,
+            config: ConfigFile {
+                file: Some(file.clone()),
+                config: None,
+            },
             live: false,
             json,
         };
         let mut out = Vec::new();
         let ended = check(&flags, &mut out);
-        std::fs::remove_file(&flags.file).unwrap();
-        let path = flags.file.display().to_string();
+        std::fs::remove_file(&file).unwrap();
+        let path = file.display().to_string();
         let talk = ended
             .err()
             .map(|failure| failure.to_string().replace(&path, "FILE"));
@@ -188,7 +232,23 @@ mod tests {
         let (out, talk) = checked(&text, "tokenizer", &[]);
         assert!(out.starts_with("problem: models[0].tokenizer: "), "{out}");
         assert!(out.contains("o300k"), "{out}");
+        let meanwhile = "(serve starts and estimates this model's prompts)\n";
+        assert!(out.ends_with(meanwhile), "{out}");
         assert_eq!(talk.as_deref(), Some("FILE has 1 problem"));
+    }
+
+    #[test]
+    fn an_access_log_in_a_folder_that_is_not_there_is_a_problem() {
+        let text = format!("[log]\naccess_log = \"/nowhere/access.log\"\n{LEAST}");
+        let expected =
+            "problem: log.access_log = \"/nowhere/access.log\": there is no folder /nowhere\n";
+        let talk = Some("FILE has 1 problem".to_owned());
+        assert_eq!(checked(&text, "log", &[]), (expected.to_owned(), talk));
+        let folder = std::env::temp_dir().display().to_string();
+        let text = format!("[log]\naccess_log = {folder:?}\n{LEAST}");
+        let expected = format!("problem: log.access_log = {folder:?}: is a folder\n");
+        let talk = Some("FILE has 1 problem".to_owned());
+        assert_eq!(checked(&text, "folder", &[]), (expected, talk));
     }
 
     #[test]

@@ -12,9 +12,10 @@ mod serve;
 mod table;
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use thiserror::Error;
 
 /// Admission gateway for vLLM clusters: counts tokens, tracks KV memory,
@@ -38,6 +39,18 @@ enum Command {
     Demo(demo::Flags),
     /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
     Replay(replay::Flags),
+}
+
+/// The configuration a command is about, in either spelling.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct ConfigFile {
+    /// The configuration file; config/tidegate.toml explains every key.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The same.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Why a command ends with an exit code other than 0.
@@ -73,6 +86,15 @@ pub fn run() -> ExitCode {
     }
 }
 
+// === impl ConfigFile ===
+
+impl ConfigFile {
+    fn path(&self) -> &Path {
+        let path = self.file.as_deref().or(self.config.as_deref());
+        path.expect("one of the two is required")
+    }
+}
+
 // === impl Failure ===
 
 impl Failure {
@@ -99,5 +121,30 @@ mod tests {
     #[test]
     fn the_flags_do_not_contradict_each_other() {
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn a_configuration_is_named_with_and_without_its_flag_and_not_twice() {
+        for command in ["check", "serve"] {
+            let parse = |rest: &[&str]| {
+                let line = ["tidegate", command].into_iter();
+                let line = line.chain(rest.iter().copied());
+                Flags::try_parse_from(line).map(|flags| match flags.command {
+                    Command::Check(flags) => flags.config.path().to_owned(),
+                    Command::Serve(flags) => flags.config.path().to_owned(),
+                    other => panic!("{other:?}"),
+                })
+            };
+            for good in [
+                &["a.toml"][..],
+                &["--config", "a.toml"],
+                &["--config=a.toml"],
+            ] {
+                assert_eq!(parse(good).unwrap(), Path::new("a.toml"), "{good:?}");
+            }
+            for wrong in [&[][..], &["a.toml", "--config", "a.toml"], &["a", "b"]] {
+                assert!(parse(wrong).is_err(), "{wrong:?}");
+            }
+        }
     }
 }

@@ -27,24 +27,24 @@ fn server(config: &Config, report: &Report) {
             "must be at least server.max_body_bytes, {}",
             server.max_body_bytes
         );
-        report.note(
-            "server.body_budget_bytes",
+        report.contradiction(
+            &["server.body_budget_bytes", "server.max_body_bytes"],
             Some(server.body_budget_bytes.to_string()),
             problem,
         );
     }
     if server.listen == admin.listen && admin.listen.port() != 0 {
         let problem = "must differ from server.listen";
-        report.note(
-            "admin.listen",
+        report.contradiction(
+            &["admin.listen", "server.listen"],
             Some(format!("\"{}\"", admin.listen)),
             problem,
         );
     }
     if !admin.listen.ip().to_canonical().is_loopback() && admin.token.is_none() {
         let problem = "needs token_env or token_file, since others than this machine can reach it";
-        report.note(
-            "admin.listen",
+        report.contradiction(
+            &["admin.listen", "admin.token_env", "admin.token_file"],
             Some(format!("\"{}\"", admin.listen)),
             problem,
         );
@@ -59,8 +59,8 @@ fn probe(config: &Config, report: &Report) {
             "must be longer than interval and timeout together, {}",
             time_text(least)
         );
-        report.note(
-            "probe.stale_after",
+        report.contradiction(
+            &["probe.stale_after", "probe.interval", "probe.timeout"],
             Some(format!("\"{}\"", time_text(probe.stale_after))),
             problem,
         );
@@ -114,11 +114,11 @@ fn models(config: &Config, report: &Report) {
         }
         for (place, backend) in model.backends.iter().enumerate() {
             let path = format!("{path}.backends[{place}]");
-            names.see(
-                backend.name.clone(),
-                format!("{path}.name"),
-                Some(&backend.name),
-            );
+            let (name, url) = (format!("{path}.name"), format!("{path}.url"));
+            // Without one of its own a backend is named after its address.
+            if !report.is_wrong(&url) && !report.is_wrong(&name) {
+                names.see(backend.name.clone(), name, Some(&backend.name));
+            }
             let host = backend.url.host().unwrap_or_default().to_ascii_lowercase();
             let default = if backend.url.scheme() == Some(&Scheme::HTTPS) {
                 443
@@ -131,18 +131,17 @@ fn models(config: &Config, report: &Report) {
             } else {
                 format!("{host}:{port}")
             };
-            addresses.see(
-                address,
-                format!("{path}.url"),
-                Some(&backend.url.to_string()),
-            );
+            addresses.see(address, url, Some(&backend.url.to_string()));
         }
         if model.tokenizer == TokenizerChoice::Estimate
             && model.on_uncountable == OnUncountable::Refuse
         {
             let problem = "refuses every request of a model whose tokenizer is \"estimate\"";
-            report.note(
-                format!("{path}.on_uncountable"),
+            report.contradiction(
+                &[
+                    &format!("{path}.on_uncountable"),
+                    &format!("{path}.tokenizer"),
+                ],
                 Some("\"refuse\"".to_owned()),
                 problem,
             );
@@ -158,7 +157,7 @@ fn tenants(config: &Config, report: &Report) {
         Unique::new(report),
     );
     for (index, tenant) in config.tenants.iter().enumerate() {
-        let path = format!("tenants[{index}]");
+        let path = report.tenant_at(index);
         names.see(
             tenant.name.clone(),
             format!("{path}.name"),
@@ -178,15 +177,7 @@ fn tenants(config: &Config, report: &Report) {
                 None,
             );
         }
-        let asked = config
-            .server
-            .tls
-            .as_ref()
-            .and_then(|tls| tls.clients.as_ref());
-        if !tenant.certificates.is_empty() && asked.is_none() {
-            let problem = "needs client_ca_file of [server.tls]: no client is asked for one";
-            report.note(format!("{path}.certificates"), None, problem);
-        }
+        shown(config, tenant, &path, report);
         if tenant.anonymous == Anonymous::Accepted {
             anonymous.see(
                 "accepted".to_owned(),
@@ -198,13 +189,31 @@ fn tenants(config: &Config, report: &Report) {
             && config.auth.jwt.is_none()
         {
             let problem = "is needed, or anonymous = \"accepted\": nobody could be this tenant";
-            report.note(format!("{path}.key_sha256"), None, problem);
+            let key = |key| format!("{path}.{key}");
+            let keys = ["key_sha256", "certificates", "anonymous"].map(key);
+            let keys = [&*keys[0], &*keys[1], &*keys[2], "auth.jwt"];
+            report.contradiction(&keys, None, problem);
         }
         limits(tenant, &path, report);
         queue_wait(config, tenant, &path, report);
         body(config, tenant, &path, report);
         tiers(tenant, &path, report);
         access(config, tenant, &path, report);
+    }
+}
+
+/// Nobody can be asked for a certificate in clear text.
+fn shown(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
+    let asked = config
+        .server
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.clients.as_ref());
+    if !tenant.certificates.is_empty() && asked.is_none() {
+        let problem = "needs client_ca_file of [server.tls]: no client is asked for one";
+        if !report.is_wrong("server.tls") {
+            report.note(format!("{path}.certificates"), None, problem);
+        }
     }
 }
 
@@ -219,7 +228,11 @@ fn limits(tenant: &Tenant, path: &str, report: &Report) {
     ] {
         if let Some(limit) = limit.filter(|limit| *limit > context) {
             let problem = format!("must be at most max_context_tokens, {context}");
-            report.note(format!("{path}.{key}"), Some(limit.to_string()), problem);
+            let keys = [
+                &*format!("{path}.{key}"),
+                &*format!("{path}.max_context_tokens"),
+            ];
+            report.contradiction(&keys, Some(limit.to_string()), problem);
         }
     }
 }
@@ -228,8 +241,8 @@ fn queue_wait(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
     let most = config.queue.max_wait;
     if let Some(wait) = tenant.limits.max_queue_wait.filter(|wait| *wait > most) {
         let problem = format!("must be at most queue.max_wait, {}", time_text(most));
-        report.note(
-            format!("{path}.max_queue_wait"),
+        report.contradiction(
+            &[&*format!("{path}.max_queue_wait"), "queue.max_wait"],
             Some(format!("\"{}\"", time_text(wait))),
             problem,
         );
@@ -241,27 +254,21 @@ fn body(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
     if let Some(bytes) = tenant.limits.max_body_bytes.filter(|bytes| *bytes > most) {
         let problem = format!("must be at most server.max_body_bytes, {most}");
         let shown = Some(bytes.to_string());
-        report.note(format!("{path}.max_body_bytes"), shown, problem);
+        let key = format!("{path}.max_body_bytes");
+        report.contradiction(&[&key, "server.max_body_bytes"], shown, problem);
     }
 }
 
 fn tiers(tenant: &Tenant, path: &str, report: &Report) {
+    let keys = [&*format!("{path}.offload"), &*format!("{path}.tiers")];
     let offload_only = tenant.tiers == TierSet::NONE.with(Tier::Offload);
     if offload_only && tenant.offload == OffloadRule::Never {
         let problem = "must not be \"never\" where tiers is only \"offload\"";
-        report.note(
-            format!("{path}.offload"),
-            Some("\"never\"".to_owned()),
-            problem,
-        );
+        report.contradiction(&keys, Some("\"never\"".to_owned()), problem);
     }
     if !tenant.tiers.contains(Tier::Offload) && tenant.offload == OffloadRule::WhenFaster {
         let problem = "must not be \"when_faster\" where tiers leaves out \"offload\"";
-        report.note(
-            format!("{path}.offload"),
-            Some("\"when_faster\"".to_owned()),
-            problem,
-        );
+        report.contradiction(&keys, Some("\"when_faster\"".to_owned()), problem);
     }
 }
 
@@ -276,13 +283,18 @@ fn access(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
             "must name at least one model, or be left out for all",
         );
     }
+    let names_are_known = !report.any_wrong(is_model_name);
+    let tiers_are_known = !["tiers", "offload"]
+        .iter()
+        .any(|key| report.is_wrong(&format!("{path}.{key}")))
+        && !report.any_wrong(is_tier);
     for (place, name) in names.iter().enumerate() {
         let problem = match config.model_serving(name) {
-            None => "no model has this name or alias",
-            Some(model) if !usable(tenant, model) => {
+            None if names_are_known => "no model has this name or alias",
+            Some(model) if tiers_are_known && !usable(tenant, model) => {
                 "no backend of it is in a tier this tenant may use"
             }
-            Some(_) => continue,
+            _ => continue,
         };
         report.note(
             format!("{path}.models[{place}]"),
@@ -290,6 +302,16 @@ fn access(config: &Config, tenant: &Tenant, path: &str, report: &Report) {
             problem,
         );
     }
+}
+
+fn is_model_name(key: &str) -> bool {
+    let of_models = key.starts_with("models");
+    of_models && (key.ends_with(".name") || key.contains(".aliases") || !key.contains('.'))
+}
+
+fn is_tier(key: &str) -> bool {
+    let of_backends = key.starts_with("models") && key.contains(".backends");
+    of_backends && (key.ends_with(".tier") || key.ends_with(".backends"))
 }
 
 /// Whether any backend of `model` is in a tier the tenant may use.

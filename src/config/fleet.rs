@@ -69,7 +69,7 @@ const HEADER_NAME: &str = "1 to 128 visible ASCII characters";
 /// The models of the file. None at all is a problem.
 pub(super) fn models(root: &mut Section<'_>, around: &dyn Surroundings) -> Vec<Model> {
     let sections = root.list("models");
-    if sections.is_empty() {
+    if sections.is_empty() && !root.report().is_wrong("models") {
         root.note("models", None, "at least one [[models]] is needed");
     }
     sections
@@ -151,7 +151,8 @@ fn json_object(
 
 fn backends(model: &mut Section<'_>, around: &dyn Surroundings) -> Vec<Backend> {
     let sections = model.list("backends");
-    if sections.is_empty() {
+    let path = model.path_of("backends");
+    if sections.is_empty() && !model.report().is_wrong(&path) {
         model.note(
             "backends",
             None,
@@ -273,7 +274,8 @@ fn other_tenants<'r>(
             return Vec::new();
         }
     };
-    let Some(mut other) = Section::parse("tenants_file", &text, root.report()) else {
+    let Some(mut other) = Section::parse_tenants(&path.display().to_string(), &text, root.report())
+    else {
         return Vec::new();
     };
     let sections = other.list("tenants");

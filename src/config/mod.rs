@@ -7,7 +7,8 @@
 //!
 //! `toml` finds the syntax; `reader` takes keys out one by one with their
 //! range, because a derived reader stops at the first wrong one; `sections`
-//! and `fleet` say which keys there are; `cross` compares them.
+//! and `fleet` say which keys there are; `stray` guesses what an unknown one was
+//! meant to be; `cross` compares those that could be read.
 
 mod advice;
 mod content;
@@ -23,6 +24,7 @@ mod resolved;
 mod secret;
 mod sections;
 mod source;
+mod stray;
 mod surroundings;
 mod tls;
 mod units;
@@ -93,7 +95,7 @@ pub fn load_in(text: &str, around: &dyn Surroundings) -> Result<Config, Problems
 
 /// Reads as far as it goes; the result counts only where `report` stays empty.
 fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config> {
-    let mut root = reader::Section::parse("", text, report)?;
+    let mut root = reader::Section::parse(text, report)?;
     let mut config = Config {
         server: sections::server(root.section("server"), around),
         admin: sections::admin(root.section("admin"), around),
@@ -113,6 +115,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
     };
     root.finish();
     config.seen = report.advice();
+    report.all_read();
     cross::check(&config, report);
     cross::resolve_models(&mut config);
     config.files = around.files();

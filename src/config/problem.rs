@@ -8,7 +8,8 @@ use thiserror::Error;
 /// One wrong key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// Path of the key, e.g. `models[0].backends[1].url`; empty for the file as a whole.
+    /// Path of the key, e.g. `models[0].backends[1].url`; empty for the file as a
+    /// whole. Where another file is wrong its path and a colon come first.
     pub key: String,
     /// The value found, as written; never a secret. `None` where the key is missing or its value must not be shown.
     pub value: Option<String>,

@@ -4,7 +4,7 @@
 //! every problem; whoever reads must throw the result away where any was noted.
 //! Invariant: a key nobody asked for is a problem when the section is finished.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use super::problem::{Problem, Problems};
+use super::stray::{Stray, nearest};
 use super::units::{parse_time, time_text};
 
 /// What a reading finds: problems, and every key that was asked for.
@@ -22,6 +23,12 @@ pub(super) struct Report {
     /// What is allowed but told.
     advice: RefCell<Vec<Problem>>,
     asked: RefCell<Vec<Asked>>,
+    /// Keys that nobody asked for.
+    strays: RefCell<Vec<Stray>>,
+    /// How many problems there were when all keys were read.
+    read: Cell<Option<usize>>,
+    /// The file the tenants stand in, where it is another.
+    tenants_file: RefCell<Option<String>>,
 }
 
 /// A key that was asked for.
@@ -35,6 +42,8 @@ pub(super) struct Asked {
 
 /// One table of the file.
 pub(super) struct Section<'r> {
+    /// The file it stands in, where that is not the configuration's own.
+    file: Option<String>,
     path: String,
     table: Table,
     keys: Vec<&'static str>,
@@ -61,13 +70,66 @@ impl Report {
         self.problems.borrow_mut().push(problem);
     }
 
+    /// All keys are read: what is noted from here on is a contradiction between them.
+    pub(super) fn all_read(&self) {
+        self.read.set(Some(self.problems.borrow().len()));
+    }
+
+    /// Notes that keys contradict each other, by the first of them. Not where one
+    /// of them could not be read, or was perhaps meant by an unknown one: its
+    /// default is in its place, and nobody has written that.
+    pub(super) fn contradiction(
+        &self,
+        keys: &[&str],
+        value: Option<String>,
+        problem: impl Into<String>,
+    ) {
+        if !keys.iter().any(|key| self.is_wrong(key)) {
+            self.note(keys[0], value, problem);
+        }
+    }
+
+    /// Whether a key, or one within it, could not be read.
+    pub(super) fn is_wrong(&self, key: &str) -> bool {
+        self.any_wrong(|wrong| {
+            wrong
+                .strip_prefix(key)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        })
+    }
+
+    /// Whether a key that `is_meant` could not be read.
+    pub(super) fn any_wrong(&self, is_meant: impl Fn(&str) -> bool) -> bool {
+        let (problems, strays) = (self.problems.borrow(), self.strays.borrow());
+        let read = self.read.get().unwrap_or(problems.len());
+        let wrong = problems.iter().take(read).map(|problem| &problem.key);
+        let meant = strays.iter().filter_map(|stray| stray.meant.as_ref());
+        wrong.chain(meant).any(|key| is_meant(key))
+    }
+
+    /// The path of a tenant, with the file it stands in where that is another.
+    pub(super) fn tenant_at(&self, index: usize) -> String {
+        let path = format!("tenants[{index}]");
+        in_file(self.tenants_file.borrow().as_deref(), path)
+    }
+
     /// Everything that is allowed but told.
     pub(super) fn advice(&self) -> Vec<Problem> {
         self.advice.borrow().clone()
     }
 
+    /// Every problem; an unknown key is told the section that knows it.
     pub(super) fn into_problems(self) -> Problems {
-        Problems(self.problems.into_inner())
+        let mut problems = self.problems.into_inner();
+        let asked = self.asked.into_inner();
+        for stray in self.strays.into_inner() {
+            let known = asked.iter().map(|asked| asked.path.as_str());
+            if let Some(homes) = stray.homes(known) {
+                problems[stray.problem].problem =
+                    format!("unknown key here; it belongs to {homes}");
+            }
+        }
+        Problems(problems)
     }
 
     #[cfg(test)]
@@ -79,16 +141,32 @@ impl Report {
 // === impl Section ===
 
 impl<'r> Section<'r> {
-    /// The top table of a file; `None`, with a problem of `key`, where it is not TOML.
-    pub(super) fn parse(key: &str, text: &str, report: &'r Report) -> Option<Self> {
+    /// The top table of the configuration; `None`, with a problem, where it is not TOML.
+    pub(super) fn parse(text: &str, report: &'r Report) -> Option<Self> {
+        Self::parse_file(None, text, report)
+    }
+
+    /// The top table of the file of tenants.
+    pub(super) fn parse_tenants(file: &str, text: &str, report: &'r Report) -> Option<Self> {
+        *report.tenants_file.borrow_mut() = Some(file.to_owned());
+        Self::parse_file(Some(file.to_owned()), text, report)
+    }
+
+    fn parse_file(file: Option<String>, text: &str, report: &'r Report) -> Option<Self> {
         match text.parse::<Table>() {
-            Ok(table) => Some(Self::new(String::new(), table, report)),
+            Ok(table) => Some(Self {
+                file,
+                path: String::new(),
+                table,
+                keys: Vec::new(),
+                report,
+            }),
             Err(error) => {
                 let line = error
                     .span()
                     .map_or(1, |span| text[..span.start].split('\n').count());
                 report.note(
-                    key,
+                    file.unwrap_or_default(),
                     None,
                     format!("line {line} is not TOML: {}", error.message()),
                 );
@@ -102,12 +180,14 @@ impl<'r> Section<'r> {
         self.report
     }
 
-    fn new(path: String, table: Table, report: &'r Report) -> Self {
+    /// A table of this section.
+    fn within(&self, path: String, table: Table) -> Self {
         Self {
+            file: self.file.clone(),
             path,
             table,
             keys: Vec::new(),
-            report,
+            report: self.report,
         }
     }
 
@@ -120,9 +200,14 @@ impl<'r> Section<'r> {
         }
     }
 
+    /// The path of a key, with its file where that is another.
+    fn place_of(&self, key: &str) -> String {
+        in_file(self.file.as_deref(), self.path_of(key))
+    }
+
     /// Notes a problem of one of this section's keys. `value` must not be a secret.
     pub(super) fn note(&self, key: &str, value: Option<String>, problem: impl Into<String>) {
-        self.report.note(self.path_of(key), value, problem);
+        self.report.note(self.place_of(key), value, problem);
     }
 
     /// Tells of one of this section's keys what is allowed but seldom meant.
@@ -320,7 +405,7 @@ impl<'r> Section<'r> {
     pub(super) fn section(&mut self, key: &'static str) -> Section<'r> {
         let path = self.path_of(key);
         let table = self.read(key, "a table", |value| value.as_table().cloned());
-        Section::new(path, table.unwrap_or_default(), self.report)
+        self.within(path, table.unwrap_or_default())
     }
 
     /// The tables of an array `[[key]]`, in order.
@@ -335,7 +420,7 @@ impl<'r> Section<'r> {
         });
         let tables = tables.unwrap_or_default().into_iter().enumerate();
         tables
-            .map(|(index, table)| Section::new(format!("{path}[{index}]"), table, self.report))
+            .map(|(index, table)| self.within(format!("{path}[{index}]"), table))
             .collect()
     }
 
@@ -343,12 +428,26 @@ impl<'r> Section<'r> {
     /// value is not shown: it may be a secret in the wrong place.
     pub(super) fn finish(self) {
         for key in self.table.keys() {
-            let problem = match nearest(key, &self.keys) {
+            let meant = nearest(key, &self.keys);
+            let problem = match meant {
                 Some(known) => format!("unknown key; did you mean {known}?"),
                 None => format!("unknown key; known here: {}", self.keys.join(", ")),
             };
+            self.report.strays.borrow_mut().push(Stray {
+                problem: self.report.problems.borrow().len(),
+                section: self.path.clone(),
+                key: key.clone(),
+                meant: meant.map(|known| self.place_of(known)),
+            });
             self.note(key, None, problem);
         }
+    }
+}
+
+fn in_file(file: Option<&str>, path: String) -> String {
+    match file {
+        Some(file) => format!("{file}: {path}"),
+        None => path,
     }
 }
 
@@ -380,35 +479,4 @@ fn clean_text(value: &Value) -> Option<String> {
     let text = value.as_str()?;
     let clean = !text.is_empty() && !text.chars().any(char::is_control);
     clean.then(|| text.to_owned())
-}
-
-/// The known key an unknown one most likely means: the part of a longer name,
-/// or at most a third of its letters away.
-fn nearest<'k>(unknown: &str, known: &[&'k str]) -> Option<&'k str> {
-    let distance = |key: &str| {
-        if key.contains(unknown) || unknown.contains(key) {
-            1
-        } else {
-            edits(unknown, key)
-        }
-    };
-    let nearest = known
-        .iter()
-        .min_by_key(|key| (distance(key), edits(unknown, key)))?;
-    (distance(nearest) <= unknown.len() / 3).then_some(*nearest)
-}
-
-/// Letters to insert, remove or replace to turn `from` into `to`.
-fn edits(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (index, letter) in from.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, other) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(letter != other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
 }

@@ -18,7 +18,7 @@ use super::dispatch::DispatchPolicy;
 use super::fairness::{Charge, Claim, Flows, Turn};
 use super::fit::Sketch;
 use super::footprint::Shape;
-use super::ledger::{Booking, Entry, LeaseId, Ledger};
+use super::ledger::{Entry, LeaseId, Ledger};
 use super::lengths::{ClassKey, Lengths};
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
@@ -29,20 +29,25 @@ use super::roster::Backend;
 use super::stats::Totals;
 use super::time::Time;
 use super::units::Tokens;
-use super::waits::{Backlog, Drain};
+use super::waits::{Backlog, Drain, Returns, Waits};
 
 pub use super::fairness::TenantPolicy;
+pub use super::waits::Predicted;
+use grants::Admitted;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
+use refuse::{Newcomer, no_backend, too_late};
 pub use shadow::Would;
 
 mod cost;
 mod drain;
 mod failures;
+mod grants;
 mod learning;
 mod observing;
 mod order;
 mod outcome;
 mod pacing;
+mod promises;
 mod refuse;
 mod roster;
 mod shadow;
@@ -74,6 +79,8 @@ pub struct Admission {
     queue: Queue,
     flows: Flows,
     drain: Drain,
+    waits: Waits,
+    returns: Returns,
     lengths: Lengths,
     paces: pacing::TierPaces,
     totals: Totals,
@@ -108,13 +115,6 @@ struct Round {
     judging: bool,
 }
 
-/// A request about to get its lease.
-struct Admitted<'a> {
-    demand: &'a Demand,
-    shape: Shape,
-    since: Time,
-}
-
 // === impl PoolPolicy ===
 
 impl Default for PoolPolicy {
@@ -143,6 +143,8 @@ impl Admission {
             queue: Queue::default(),
             flows: Flows::default(),
             drain: Drain::default(),
+            waits: Waits::default(),
+            returns: Returns::default(),
             paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
@@ -201,14 +203,15 @@ impl Admission {
             Prospect::Unknown if self.policy.queue.unserved == Unserved::Wait => {
                 (Tier::Standard, demand.output)
             }
-            Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(self.no_backend(now)),
+            Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(no_backend()),
         };
         let tokens = self.tokens_of(demand, output);
+        let promise = || self.promise_to(now, (demand, &shape), output);
         if self
             .in_vain_from(now, demand, &shape)
             .is_some_and(|from| from <= now)
         {
-            return Decision::Reject(self.too_late(now, tokens));
+            return Decision::Reject(too_late(self.returns.after(promise())));
         }
         if let Some(limit) = self.above_share(demand.tenant, tokens) {
             return Decision::Reject(Reject::AboveTenantShare {
@@ -218,7 +221,7 @@ impl Admission {
         }
         let refused = self.policy.queue.unserved == Unserved::Refuse;
         if refused && !fleet.is_served(asked, home, output) {
-            return Decision::Reject(self.no_backend(now));
+            return Decision::Reject(no_backend());
         }
         // Those who wait and have not been looked at yet come first.
         let claim = self.claim(demand.tenant, home, tokens);
@@ -227,12 +230,17 @@ impl Admission {
         if let Some(placement) = may_go.then(|| fleet.place(asked, home, output)).flatten() {
             return Decision::Admit(placement);
         }
-        match self.refuses_wait(now, demand, tokens) {
+        let newcomer = Newcomer {
+            demand,
+            tokens,
+            promise: promise(),
+        };
+        match self.refuses_wait(now, &newcomer) {
             Some(reject) => Decision::Reject(reject),
             None => Decision::Wait {
                 home,
                 output,
-                predicted: self.predicted_wait(now, demand.tenant),
+                predicted: newcomer.promise.predicted,
             },
         }
     }
@@ -254,7 +262,7 @@ impl Admission {
             Decision::Wait { home, output, .. } => {
                 let tenant = demand.tenant;
                 self.round.again |= self.round.unfinished;
-                self.drain.set_backlogged(now, Backlog::Some);
+                self.set_backlogged(now, Backlog::Some);
                 let waiter = self.line_up(now, demand, (home, output));
                 let (key, charge) = (waiter.key, waiter.charge());
                 let ticket = self.queue.push(waiter, &self.policy.queue);
@@ -264,6 +272,11 @@ impl Admission {
             }
             Decision::Reject(reject) => {
                 self.totals.refused += 1;
+                if reject.retry_after().is_some() {
+                    let shape = Shape::of(&demand);
+                    let promise = self.promise_to(now, (&demand, &shape), demand.output);
+                    self.note_refused(now, &demand, promise);
+                }
                 Verdict::Reject(reject)
             }
         }
@@ -399,76 +412,6 @@ impl Admission {
         }
     }
 
-    fn take(&mut self, now: Time, request: Admitted<'_>, place: Placement) -> Grant {
-        let Admitted {
-            demand,
-            shape,
-            since,
-        } = request;
-        let block_size = self.capacity_of(place.backend).block_size;
-        let charged = self.tokens_of(demand, place.output);
-        let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
-        let usage = self.usage_of(demand, place.output);
-        let cost = self.cost_of(usage);
-        let growing = self.growing(demand, &shape, place);
-        let entry = Entry {
-            tenant: demand.tenant,
-            shape,
-            output: place.output,
-            progress: demand.progress,
-            class,
-            foreseen: self.foreseen(class, place.output),
-            generated: Tokens::ZERO,
-            growing,
-            own: place.blocks,
-            booking: match self.policy.reservation {
-                Reservation::Strict => Booking::Whole,
-                Reservation::Forecast(_) => Booking::AsItGrows,
-            },
-            prefix: demand.prefix.clone(),
-            charged,
-            usage,
-            cost,
-            admitted: now,
-        };
-        let lease = self.ledger.take(place.backend, entry);
-        if demand.work != Work::Aside {
-            self.on_taken(place.backend, lease);
-            self.on_sent(now, (place.backend, lease), demand);
-        }
-        let (held, blocks) = (
-            self.ledger.account(place.backend).held(),
-            self.capacity_of(place.backend).blocks,
-        );
-        // What holds nothing may go where too much is held.
-        if held > blocks && !place.blocks.is_zero() {
-            self.totals.overdrawn += 1;
-        }
-        let charge = Charge {
-            tokens: charged,
-            cost,
-        };
-        self.flows.on_admitted(demand.tenant, charge);
-        self.totals.admitted += 1;
-        let max_tokens = match place.output {
-            OutputLimit::Asked(bound)
-                if place.output != demand.output && demand.work == Work::Generate =>
-            {
-                MaxTokens::Set(bound)
-            }
-            _ => MaxTokens::AsSent,
-        };
-        Grant {
-            lease,
-            backend: place.backend,
-            tier: place.tier,
-            max_tokens,
-            waited: now - since,
-            block_size,
-            blocks: place.blocks,
-        }
-    }
-
     fn capacity_of(&self, id: BackendId) -> Capacity {
         let backend = self.backend(id).expect("leases are taken on live backends");
         backend
@@ -484,7 +427,7 @@ impl Admission {
         self.round.again |= self.flows.dequeue(now, (tenant, place), waiter.charge());
         self.round.again |= self.queue.of_home(waiter.home) == 0;
         if self.queue.is_empty() {
-            self.drain.set_backlogged(now, Backlog::None);
+            self.set_backlogged(now, Backlog::None);
         }
         for backend in self
             .backends

@@ -25,6 +25,7 @@ pub(super) use order::Turn;
 pub(super) use shares::Claim;
 use shares::Shortages;
 
+mod ahead;
 mod cost;
 mod order;
 mod shares;
@@ -62,7 +63,9 @@ pub(super) struct Flow {
     pub(super) policy: TenantPolicy,
     pub(super) clock: VirtualTime,
     pub(super) waiting: BTreeSet<Place>,
-    pub(super) waiting_tokens: Tokens,
+    /// What it has waiting, altogether and by spans of its line.
+    waiting_cost: Cost,
+    spans: BTreeMap<u64, Cost>,
     pub(super) in_flight: Tokens,
     pub(super) leases: u32,
     pub(super) served: Tokens,
@@ -187,7 +190,7 @@ impl Flows {
             self.bands.insert(band, flow.clock, tenant);
         }
         flow.waiting.insert(place);
-        flow.waiting_tokens += charge.tokens;
+        flow.add_waiting(place, charge.cost);
     }
 
     /// Takes a ticket out of its tenant's line. Says whether that lets others borrow
@@ -203,7 +206,7 @@ impl Flows {
             .get_mut(&tenant)
             .expect("a waiting tenant has a line");
         flow.waiting.remove(&place);
-        flow.waiting_tokens -= charge.tokens;
+        flow.remove_waiting(place, charge.cost);
         if !flow.waiting.is_empty() {
             return false;
         }

@@ -13,6 +13,7 @@ use super::footprint::Shape;
 use super::stats::QueueState;
 use super::time::Time;
 use super::units::Tokens;
+use super::waits::Promise;
 
 /// A place in the line, by arrival: counting a long prompt takes longer than a
 /// short one, and must not cost a request its turn.
@@ -70,6 +71,8 @@ pub(super) struct Waiter {
     pub(super) cost: Cost,
     /// Its order in its tenant's line.
     pub(super) key: Time,
+    /// What was foreseen of its wait.
+    pub(super) promise: Promise,
     /// The tier it belongs to.
     pub(super) home: Tier,
     pub(super) since: Time,

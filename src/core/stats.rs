@@ -99,6 +99,14 @@ pub struct Totals {
     /// By how many tokens the mean expected at admission was off, over or under,
     /// for each of those: divided by `measured_output`, the relative error.
     pub output_error: Tokens,
+    /// Waits that ended in a lease.
+    pub promised: u64,
+    /// Those that were not longer than was foreseen for four in five.
+    pub kept: u64,
+    /// What they waited together.
+    pub waited: Duration,
+    /// How far the waits foreseen as likely longer as shorter were off, together.
+    pub wait_error: Duration,
     /// Admissions that took a backend over its capacity. Always 0: anything else
     /// is a fault of this program.
     pub overdrawn: u64,

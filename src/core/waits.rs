@@ -1,87 +1,184 @@
-//! How fast memory comes free, and so when to come back.
+//! How long a request will wait, and how true that has been.
 //!
-//! The measure is tokens of KV given back per second *while something waits*,
-//! as an average that forgets with a time constant of ten such seconds: what an
-//! idle pool gives back says how little was asked, not how much it can do. Until
-//! enough has been seen nothing is known, and the answer is a short guess.
+//! The work ahead of a request, as time of the pool, over the rate at which such work
+//! was let in while something waited, gives its wait up to a factor. What that factor
+//! has been, for waits of about that length, is followed by quantiles ([`Quantile`]):
+//! whatever is wrong with the first figure corrects itself, and the spread of what
+//! comes true is told with it. The same is done for those who are sent away: they
+//! would have been let in when the next one like them was.
+//!
+//! Nothing here decides; what was said is kept and compared with what came.
 
 use std::time::Duration;
 
+use super::fairness::Cost;
 use super::time::Time;
-use super::units::Tokens;
 
-/// Seconds after which a release counts for 1/e.
+pub(super) use drain::{Backlog, Drain};
+pub(super) use returns::{Caller, Returns};
+
+mod drain;
+mod returns;
+
+/// Seconds of waiting after which what was let in counts for 1/e.
 const MEMORY_SECONDS: f64 = 10.0;
 
-/// Said when nothing has been measured.
-const UNKNOWN: Duration = Duration::from_secs(2);
+/// Waits of one length class, each twice as long as the one before, and the shortest.
+const CLASSES: usize = 10;
+const SHORTEST: f64 = 0.125;
 
-/// Shortest and longest time a client is told to stay away: SDKs ignore longer ones.
-const RANGE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Observations after which the lucky case is believed to be known.
+const ENOUGH: u32 = 50;
 
-/// Shortest observation that says anything, in seconds as decayed.
-const ENOUGH_SECONDS: f64 = 3.0;
+/// Step of a quantile at each observation, as a factor's logarithm.
+const STEP: f64 = 0.1;
 
-/// Whether anything waits.
+/// A predicted wait is at most a day: as good as never.
+const LONGEST: f64 = 86_400.0;
+
+/// How long a wait will be: one in five, a half, four in five are no longer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Backlog {
-    #[default]
-    None,
-    Some,
+pub struct Predicted {
+    /// The lucky case.
+    pub q20: Duration,
+    /// As likely longer as shorter.
+    pub q50: Duration,
+    /// What is promised.
+    pub q80: Duration,
 }
 
-/// The measured drain of a pool.
+/// A prediction and what it was made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Promise {
+    /// Seconds, before correction.
+    raw: f64,
+    pub(super) predicted: Predicted,
+    /// Whether enough was seen to refuse somebody by it.
+    pub(super) is_tried: bool,
+}
+
+/// How a wait has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waited {
+    /// It was let in after that long.
+    In(Duration),
+    /// It left, and would have waited longer.
+    Longer(Duration),
+}
+
+/// What a pool has learned of its waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waits {
+    service: Service,
+    factors: [Factor; CLASSES],
+    seen: u32,
+}
+
+/// Pool time let in per second while something waited.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Drain {
-    /// Tokens given back, each decayed by its age.
-    weighted: f64,
-    /// Seconds of observation, decayed likewise: the divisor that makes a
-    /// young average honest.
+struct Service {
+    granted: f64,
     seconds: f64,
     last: Time,
     backlog: Backlog,
 }
 
-// === impl Drain ===
+/// What real waits were, as a factor of the first figure.
+#[derive(Clone, Copy, Debug)]
+struct Factor {
+    q20: Quantile,
+    q50: Quantile,
+    q80: Quantile,
+}
 
-impl Drain {
-    /// From `now` on something waits, or nothing does.
-    pub(super) fn set_backlogged(&mut self, now: Time, backlog: Backlog) {
-        self.decay(now);
-        self.backlog = backlog;
-    }
+/// A quantile that follows what it sees: up by `share` of a step where it was too
+/// low, down by the rest where it was not, so that it is right in `share` of all
+/// cases whatever they are (adaptive conformal inference, Gibbs and Candès 2021, on a
+/// logarithmic scale).
+#[derive(Clone, Copy, Debug)]
+struct Quantile {
+    share: f64,
+    /// Natural logarithm.
+    at: f64,
+}
 
-    /// `tokens` of KV were given back at `now`.
-    pub(super) fn on_release(&mut self, now: Time, tokens: Tokens) {
-        self.decay(now);
-        if self.backlog == Backlog::Some {
-            self.weighted += tokens.as_f64();
+// === impl Quantile ===
+
+impl Quantile {
+    fn new(share: f64, start: f64) -> Self {
+        Self {
+            share,
+            at: start.ln(),
         }
     }
 
-    /// Tokens per second, or `None` before the first release.
-    pub(super) fn rate(&self, now: Time) -> Option<f64> {
-        let mut then = *self;
-        then.decay(now);
-        (then.seconds >= ENOUGH_SECONDS && then.weighted > 0.0)
-            .then(|| then.weighted / then.seconds)
+    fn value(self) -> f64 {
+        self.at.exp()
     }
 
-    /// Time until `tokens` have been given back, by the measured rate.
-    pub(super) fn time_for(&self, now: Time, tokens: Tokens) -> Option<Duration> {
-        let seconds = tokens.as_f64() / self.rate(now)?;
-        // A day is as good as never, and keeps the conversion in range.
-        Some(Duration::from_secs_f64(seconds.min(86_400.0)))
+    fn see(&mut self, factor: f64) {
+        let low = factor.max(1e-6).ln() > self.at;
+        let step = if low { self.share } else { self.share - 1.0 };
+        self.at = (self.at + STEP * step).clamp(-7.0, 7.0);
     }
 
-    /// When a client should come back whose turn is after `ahead` tokens:
-    /// 1 to 60 seconds.
-    pub(super) fn retry_after(&self, now: Time, ahead: Tokens) -> Duration {
-        self.time_for(now, ahead)
-            .unwrap_or(UNKNOWN)
-            .clamp(RANGE.0, RANGE.1)
+    /// It was more than `factor`, nobody knows how much.
+    fn see_more_than(&mut self, factor: f64) {
+        if factor.max(1e-6).ln() >= self.at {
+            self.see(factor * 1.001);
+        }
+    }
+}
+
+// === impl Factor ===
+
+impl Default for Factor {
+    fn default() -> Self {
+        Self {
+            q20: Quantile::new(0.2, 0.3),
+            q50: Quantile::new(0.5, 0.7),
+            q80: Quantile::new(0.8, 1.5),
+        }
+    }
+}
+
+impl Factor {
+    fn learn(&mut self, raw: f64, waited: Waited) {
+        let quantiles = [&mut self.q20, &mut self.q50, &mut self.q80];
+        for quantile in quantiles {
+            match waited {
+                Waited::In(time) => quantile.see(time.as_secs_f64() / raw),
+                Waited::Longer(time) => quantile.see_more_than(time.as_secs_f64() / raw),
+            }
+        }
     }
 
+    fn predict(&self, raw: f64) -> Predicted {
+        let of = |factor: f64| Duration::from_secs_f64((raw * factor).min(LONGEST));
+        let q50 = self.q50.value();
+        Predicted {
+            q20: of(self.q20.value().min(q50)),
+            q50: of(q50),
+            q80: of(self.q80.value().max(q50)),
+        }
+    }
+}
+
+/// The class of a wait of `raw` seconds.
+fn class(raw: f64) -> usize {
+    let mut edge = SHORTEST;
+    for class in 0..CLASSES - 1 {
+        if raw < edge {
+            return class;
+        }
+        edge *= 2.0;
+    }
+    CLASSES - 1
+}
+
+// === impl Service ===
+
+impl Service {
     fn decay(&mut self, now: Time) {
         let passed = match self.backlog {
             Backlog::Some => (now - self.last).as_secs_f64(),
@@ -89,62 +186,114 @@ impl Drain {
         };
         self.last = self.last.max(now);
         let keep = (-passed / MEMORY_SECONDS).exp();
-        self.weighted *= keep;
+        self.granted *= keep;
         self.seconds = self.seconds * keep + MEMORY_SECONDS * (1.0 - keep);
+    }
+
+    /// All of the pool's time where nothing was measured: two seconds of that count
+    /// beside what was.
+    fn rate(&self) -> f64 {
+        const DOUBT: f64 = 2.0;
+        ((self.granted + DOUBT) / (self.seconds + DOUBT)).max(0.01)
+    }
+}
+
+// === impl Waits ===
+
+impl Waits {
+    /// From `now` on something waits, or nothing does.
+    pub(super) fn set_backlogged(&mut self, now: Time, backlog: Backlog) {
+        self.service.decay(now);
+        self.service.backlog = backlog;
+    }
+
+    /// Something of that cost was let in.
+    pub(super) fn on_granted(&mut self, now: Time, cost: Cost) {
+        self.service.decay(now);
+        if self.service.backlog == Backlog::Some {
+            self.service.granted += cost.time().as_secs_f64();
+        }
+    }
+
+    /// The wait of a request that has `ahead` before it, its own cost included.
+    pub(super) fn promise(&self, ahead: Cost) -> Promise {
+        let raw = (ahead.time().as_secs_f64() / self.service.rate()).clamp(0.01, LONGEST);
+        let factor = &self.factors[class(raw)];
+        Promise {
+            raw,
+            predicted: factor.predict(raw),
+            is_tried: self.seen >= ENOUGH,
+        }
+    }
+
+    /// A wait that was promised is over.
+    pub(super) fn learn(&mut self, promise: Promise, waited: Waited) {
+        self.factors[class(promise.raw)].learn(promise.raw, waited);
+        self.seen = self.seen.saturating_add(1);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::fixtures::at;
 
-    fn at(seconds: u64) -> Time {
-        Time::from_nanos(seconds * 1_000_000_000)
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
     }
 
     #[test]
-    fn a_steady_drain_is_measured_within_five_percent() {
-        let mut drain = Drain::default();
-        drain.set_backlogged(at(0), Backlog::Some);
-        for second in 0..60 {
-            drain.on_release(at(second), Tokens::new(500));
+    fn a_wait_is_the_work_ahead_over_the_rate_of_service() {
+        let mut waits = Waits::default();
+        waits.set_backlogged(at(0.0), Backlog::Some);
+        for tenth in 0..600 {
+            waits.on_granted(at(f64::from(tenth) / 10.0), Cost::of(seconds(0.05)));
         }
-        let rate = drain.rate(at(59)).expect("measured");
-        assert!((475.0..=550.0).contains(&rate), "{rate}");
-        let wait = drain.time_for(at(59), Tokens::new(5000)).expect("measured");
-        assert!((9.0..=10.6).contains(&wait.as_secs_f64()), "{wait:?}");
+        let raw = waits.promise(Cost::of(seconds(4.0))).raw;
+        assert!(
+            (6.5..=8.5).contains(&raw),
+            "4 s at half a second a second: {raw}"
+        );
     }
 
     #[test]
-    fn what_is_given_back_while_nobody_waits_is_not_a_measure() {
-        let mut drain = Drain::default();
-        for second in 0..30 {
-            drain.on_release(at(second), Tokens::new(10));
+    fn four_in_five_of_what_is_promised_holds_however_wrong_the_first_figure_is() {
+        let mut waits = Waits::default();
+        let (mut within, mut below, mut all) = (0, 0, 0);
+        for nth in 0_u32..4000 {
+            let promise = waits.promise(Cost::of(seconds(1.0 + f64::from(nth % 7))));
+            // Three times as long as the first figure says, give or take a half.
+            let spread = 0.5 + f64::from(nth.wrapping_mul(2_654_435_761) >> 16) / 65_536.0;
+            let waited = seconds(promise.raw * 3.0 * spread);
+            waits.learn(promise, Waited::In(waited));
+            if nth >= 1000 {
+                all += 1;
+                within += u32::from(waited <= promise.predicted.q80);
+                below += u32::from(waited <= promise.predicted.q50);
+            }
         }
-        assert_eq!(drain.rate(at(30)), None);
-        drain.set_backlogged(at(30), Backlog::Some);
-        for second in 30..40 {
-            drain.on_release(at(second), Tokens::new(1000));
-        }
-        let rate = drain.rate(at(40)).expect("measured");
-        assert!((900.0..=1100.0).contains(&rate), "{rate}");
+        let share = f64::from(within) / f64::from(all);
+        assert!((0.77..=0.83).contains(&share), "{share}");
+        let share = f64::from(below) / f64::from(all);
+        assert!((0.47..=0.53).contains(&share), "{share}");
     }
 
     #[test]
-    fn retry_after_stays_between_one_and_sixty_seconds() {
-        let mut drain = Drain::default();
-        assert_eq!(drain.retry_after(at(0), Tokens::new(1)), UNKNOWN);
-        drain.set_backlogged(at(0), Backlog::Some);
-        for second in 0..20 {
-            drain.on_release(at(second), Tokens::new(100));
+    fn who_leaves_early_says_nothing_and_who_leaves_late_that_it_was_longer() {
+        let mut waits = Waits::default();
+        let before = waits.promise(Cost::of(seconds(1.0)));
+        for _ in 0..100 {
+            waits.learn(before, Waited::Longer(seconds(0.001)));
         }
         assert_eq!(
-            drain.retry_after(at(20), Tokens::new(1)),
-            Duration::from_secs(1)
+            waits.promise(Cost::of(seconds(1.0))).predicted,
+            before.predicted
         );
-        assert_eq!(
-            drain.retry_after(at(20), Tokens::new(1_000_000)),
-            Duration::from_secs(60)
-        );
+        for _ in 0..100 {
+            waits.learn(before, Waited::Longer(seconds(10.0)));
+        }
+        let after = waits.promise(Cost::of(seconds(1.0))).predicted;
+        assert!(after.q80 > before.predicted.q80 * 5, "{after:?}");
+        assert!(after.q20 <= after.q50 && after.q50 <= after.q80);
     }
 }

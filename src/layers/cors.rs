@@ -112,7 +112,7 @@ impl Verdict {
         for name in theirs {
             headers.remove(name);
         }
-        if self != Self::Off {
+        if self != Self::Off && !varies(headers) {
             headers.append(VARY, HeaderValue::from_static("origin"));
         }
         if let Self::Granted(origin) = self {
@@ -120,6 +120,16 @@ impl Verdict {
             headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         }
     }
+}
+
+/// Whether an answer says already that it depends on the origin.
+fn varies(headers: &HeaderMap) -> bool {
+    let lists = headers.get_all(VARY).into_iter();
+    let mut names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+    names.any(|name| {
+        let name = name.trim_ascii();
+        name == b"*" || name.eq_ignore_ascii_case(b"origin")
+    })
 }
 
 /// The answer to a browser's question before a request.

@@ -47,6 +47,9 @@ pub enum TenantError {
     /// Its key says so.
     #[error(transparent)]
     Key(#[from] AuthError),
+    /// It shows more than one key, so that two readers could see two callers.
+    #[error("the header {0} is given twice")]
+    TwoKeys(&'static str),
     /// It does not keep to a rate of its tenant.
     #[error(transparent)]
     Rate(#[from] RateError),

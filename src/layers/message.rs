@@ -78,6 +78,7 @@ fn tenant(error: &TenantError) -> String {
             "Too many incorrect API keys came from this address.".into()
         }
         TenantError::Key(AuthError::Token(error)) => sentence(&error.to_string()),
+        TenantError::TwoKeys(header) => format!("The header `{header}` must not be given twice."),
         TenantError::Rate(error) => rate(error),
         TenantError::Full(reject) => admit(reject),
         TenantError::BodyBudgetSpent => BODY_BUDGET.into(),

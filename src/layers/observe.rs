@@ -116,10 +116,8 @@ where
         Box::pin(async move {
             let Ok(answer) = answer.await;
             let (mut head, body) = answer.into_parts();
-            trail.note(|facts| {
-                facts.record.status = Some(head.status.as_u16());
-                explain(facts, &mut head.headers);
-            });
+            trail.answered(head.status);
+            trail.read(|facts| explain(facts, &mut head.headers));
             set(&mut head.headers, REQUEST_ID, &id);
             Ok(Response::from_parts(head, Observed { body, trail }))
         })

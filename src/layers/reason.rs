@@ -190,6 +190,7 @@ impl TenantError {
         match self {
             Self::Key(AuthError::TooManyFailures { .. }) => Reason::TooManyAuthFailures,
             Self::Key(_) => Reason::InvalidApiKey,
+            Self::TwoKeys(_) => Reason::InvalidRequest,
             Self::Rate(RateError::Requests { .. }) => Reason::TenantRequestRate,
             Self::Rate(RateError::Tokens { .. }) => Reason::TenantTokenRate,
             Self::Rate(RateError::AboveBurst { .. }) => Reason::AboveTokenBurst,

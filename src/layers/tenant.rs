@@ -98,7 +98,7 @@ impl TenantLayer {
             return Err(TenantError::Draining);
         }
         let matched = route(&head.method, head.uri.path());
-        let key = key(&head.headers, matched);
+        let key = key(&head.headers, matched)?;
         let peer = head.extensions.get::<Peer>();
         let shown = Shown {
             header: key.as_deref(),
@@ -195,14 +195,33 @@ fn look_ahead(tenant: &TenantRef, snapshot: &Snapshot) -> Result<(), TenantError
 
 /// The key of a request: Anthropic's clients put it into a header of its own,
 /// which counts where they ask and no other key is given.
-fn key(headers: &HeaderMap, matched: Result<Matched, RouteError>) -> Option<Cow<'_, HeaderValue>> {
-    if let Some(value) = headers.get(AUTHORIZATION) {
-        return Some(Cow::Borrowed(value));
+fn key(
+    headers: &HeaderMap,
+    matched: Result<Matched, RouteError>,
+) -> Result<Option<Cow<'_, HeaderValue>>, TenantError> {
+    if let Some(value) = only(headers, &AUTHORIZATION, "authorization")? {
+        return Ok(Some(Cow::Borrowed(value)));
     }
-    let theirs = matched.is_ok_and(|found| found.route.dialect() == Dialect::Messages);
-    let sent = headers.get(API_KEY).filter(|_| theirs)?;
-    let bearer = [b"Bearer ", sent.as_bytes()].concat();
-    HeaderValue::from_bytes(&bearer).ok().map(Cow::Owned)
+    if !matched.is_ok_and(|found| found.route.dialect() == Dialect::Messages) {
+        return Ok(None);
+    }
+    let sent = only(headers, &API_KEY, "x-api-key")?;
+    let bearer = |sent: &HeaderValue| [b"Bearer ", sent.as_bytes()].concat();
+    let bearer = sent.map(bearer);
+    Ok(bearer.and_then(|bearer| HeaderValue::from_bytes(&bearer).ok().map(Cow::Owned)))
+}
+
+/// The value of a header that may be there once.
+fn only<'h>(
+    headers: &'h HeaderMap,
+    header: &HeaderName,
+    name: &'static str,
+) -> Result<Option<&'h HeaderValue>, TenantError> {
+    let mut values = headers.get_all(header).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(TenantError::TwoKeys(name)),
+        (value, None) => Ok(value),
+    }
 }
 
 // === impl TenantStep ===

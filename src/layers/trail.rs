@@ -8,6 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::config::BackendVisibility;
@@ -42,6 +43,8 @@ pub struct Facts {
     pub set_output: Option<Tokens>,
     /// What its tenant's rates had left when that was last looked at.
     pub standing: Option<Standing>,
+    /// Whose rates those are.
+    payer: Option<TenantRef>,
     /// What it was charged; settled at the end of the trail at the latest.
     charge: Option<Charge>,
 }
@@ -63,6 +66,7 @@ impl Trail {
                 backend_name: BackendVisibility::Hidden,
                 set_output: None,
                 standing: None,
+                payer: None,
                 charge: None,
             }),
         }))
@@ -99,7 +103,26 @@ impl Trail {
     /// Notes what its tenant's rates have left at this moment.
     pub fn look_at_rates(&self, tenant: &TenantRef) {
         let standing = tenant.rates.standing(&tenant.tenant.limits);
-        self.note(|facts| facts.standing = Some(standing));
+        self.note(|facts| {
+            facts.standing = Some(standing);
+            facts.payer = Some(tenant.clone());
+        });
+    }
+
+    /// Notes the status of the answer. One for which nothing was used costs
+    /// nothing from here on, so that it tells what its tenant's rates have left
+    /// after it.
+    pub fn answered(&self, status: StatusCode) {
+        let unused = |charge: &Charge| !status.is_success() && charge.used().is_zero();
+        let (unused, payer) = self.read(|facts| {
+            let unused = facts.charge.as_ref().is_some_and(unused);
+            (unused, facts.payer.clone())
+        });
+        if let (true, Some(payer)) = (unused, payer) {
+            self.settle(Tokens::ZERO);
+            self.look_at_rates(&payer);
+        }
+        self.note(|facts| facts.record.status = Some(status.as_u16()));
     }
 
     /// Notes what the request was charged. The trail owns it from now on, so

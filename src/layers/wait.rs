@@ -55,7 +55,7 @@ fn tenant(error: &TenantError) -> Option<Crowd> {
         ) => Some(Crowd::One(retry_after)),
         TenantError::Rate(RateError::AboveBurst { .. }) => None,
         TenantError::Full(ref reject) => admit(reject),
-        TenantError::Key(_) => None,
+        TenantError::Key(_) | TenantError::TwoKeys(_) => None,
         TenantError::BodyBudgetSpent => Some(Crowd::Many(SOON)),
         TenantError::Draining => Some(Crowd::Many(SHUTDOWN)),
     }

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::fields::{Field, Fields};
-use super::lax;
 use super::request::{Chat, Origin, RequestError, ToolChoice, Unseen};
+use super::{built, lax};
 
 /// Content part types that are text to the template; any other is media.
 const TEXT_PARTS: [&str; 6] = [
@@ -138,7 +138,7 @@ pub(super) fn kwargs(
     let Some(text) = fields.text(field) else {
         return Ok(None);
     };
-    match lax::value(text)? {
+    match built::value(text)? {
         Value::Object(kwargs) => Ok(Some(kwargs)),
         _ => Err(lax::unreadable(field.name(), "an object", text)),
     }

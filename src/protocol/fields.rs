@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::object::{self, Object, ObjectError};
 use super::request::RequestError;
 use super::splice::{Key, TopLevel};
-use super::{form, lax};
+use super::{built, form, lax};
 
 macro_rules! fields {
     ($($field:ident = $name:literal,)*) => {
@@ -171,7 +171,7 @@ impl<'a> Fields<'a> {
         if !text.starts_with('[') {
             return Err(lax::unreadable(field.name(), "a list", text));
         }
-        lax::value(text).map(Some)
+        built::value(text).map(Some)
     }
 
     /// Where the editable keys stand.

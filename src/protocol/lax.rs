@@ -7,8 +7,6 @@
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
-use serde_json::Value;
-
 use super::object::unescape;
 use super::request::RequestError;
 
@@ -66,14 +64,6 @@ pub(super) fn string<'a>(param: &'static str, text: &'a str) -> Result<Cow<'a, s
         return Err(unreadable(param, "a string", text));
     }
     Ok(unescape(text))
-}
-
-/// Any value, built; key order is kept.
-///
-/// # Errors
-/// A number beyond the range of a double.
-pub(super) fn value(text: &str) -> Result<Value, RequestError> {
-    serde_json::from_str(text).map_err(|error| RequestError::Syntax(error.to_string()))
 }
 
 /// The whole number a JSON value stands for, if it stands for one; beyond

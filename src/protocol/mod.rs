@@ -7,6 +7,7 @@
 
 mod aside;
 mod audio;
+mod built;
 mod chat;
 pub mod error;
 mod fields;

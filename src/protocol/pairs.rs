@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::fields::{Field, Fields};
-use super::lax;
 use super::request::{MAX_SEQUENCES, RequestError};
 use super::route::Route;
+use super::{built, lax};
 
 const SIDE: &str = "a text, an object with `content`, or a list of at most 16384 of them";
 const ITEM: &str = "a text or an object with a list as `content`";
@@ -103,7 +103,7 @@ fn side<'a>(fields: &Fields<'a>, field: Field) -> Result<Vec<Piece<'a>>, Request
         let text = lax::string(name, text)?;
         return Ok(vec![Piece { text, media: None }]);
     }
-    let items = match lax::value(text)? {
+    let items = match built::value(text)? {
         Value::Array(items) => items,
         item @ Value::Object(_) => vec![item],
         _ => return Err(lax::unreadable(name, SIDE, text)),

@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::chat;
 use super::fields::{Field, Fields};
-use super::lax;
 use super::prompt;
 use super::request::{MAX_SEQUENCES, Prompt, RequestError};
 use super::route::Route;
+use super::{built, lax};
 
 const CONVERSATIONS: &str = "a list of messages or of at most 16384 lists of messages";
 
@@ -67,7 +67,7 @@ fn conversations<'a>(
     fields: &Fields<'a>,
     (field, text): (Field, &'a str),
 ) -> Result<Prompt<'a>, RequestError> {
-    let Value::Array(list) = lax::value(text)? else {
+    let Value::Array(list) = built::value(text)? else {
         return Err(lax::unreadable(field.name(), CONVERSATIONS, text));
     };
     let is_batch = route == Route::Embeddings && list.first().is_some_and(Value::is_array);

@@ -114,6 +114,10 @@ impl Verifier {
         let claims = decode::<Map<String, Value>>(token, &key.key, &validation)
             .map_err(|error| failure(error.kind()))?
             .claims;
+        // A list would do for the library; an issuer is one name (RFC 7519 §4.1.1).
+        if !claims.get("iss").is_some_and(Value::is_string) {
+            return Err(malformed("iss"));
+        }
         self.check_times(&claims, now)?;
         self.identity(&claims)
     }

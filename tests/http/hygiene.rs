@@ -234,6 +234,9 @@ impl Asker<'_> {
     async fn bad_requests(&mut self) {
         let query = format!("/v1/models?key={CLIENT}");
         let broken = format!(r#"{{"model":"tiny","messages":"{PROMPT}"#);
+        let within = format!(
+            r#"{{"model":"tiny","messages":[{{"role":"user","content":"a","content":"{PROMPT}"}}]}}"#
+        );
         let twice = format!(r#"{{"model":"tiny","prompt":"{PROMPT}","prompt":"{PROMPT}"}}"#);
         let wrong = format!(r#"{{"model":"tiny","prompt":"{PROMPT}","max_tokens":"x"}}"#);
         let (forged, old) = (token(WRONG, 4_000_000_000), token(JWT, 1));
@@ -248,6 +251,7 @@ impl Asker<'_> {
             Ask::get(&query),
             Ask::post("/v1/chat/completions", broken).key(CLIENT),
             Ask::post("/v1/completions", twice).key(CLIENT),
+            Ask::post("/v1/chat/completions", within).key(CLIENT),
             Ask::post("/v1/completions", wrong).key(CLIENT),
             Ask::post("/v1/messages", "{").header("x-api-key", WRONG),
         ] {

@@ -161,6 +161,32 @@ async fn a_token_that_is_not_believed_is_told_why_and_counts_as_a_wrong_key() {
 }
 
 #[tokio::test]
+async fn two_keys_are_two_callers_and_neither_is_served() {
+    let (stand, fake) = gateway(|setup| setup.tenant("one", ONE, "")).await;
+    let bearer = format!("Bearer {ONE}");
+    let message = Ask::post(
+        "/v1/messages",
+        r#"{"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":"hi"}]}"#,
+    );
+    for ask in [
+        Ask::tokens(4, "").key(ONE).also("authorization", &bearer),
+        Ask::tokens(4, "")
+            .key(ONE)
+            .also("authorization", "Bearer x"),
+        message.header("x-api-key", ONE).also("x-api-key", "x"),
+    ] {
+        let reply = stand.ask(&ask).await;
+        let error = reply.json()["error"].clone();
+        assert_eq!(reply.status, 400, "{error}");
+        assert_eq!(reply.header("x-tidegate-reason"), Some("invalid_request"));
+        let told = error["message"].as_str().unwrap();
+        assert!(told.ends_with("must not be given twice."), "{told}");
+    }
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
 async fn what_a_client_says_of_itself_decides_nothing_and_stays_here() {
     let (stand, fake) = gateway(|setup| {
         setup

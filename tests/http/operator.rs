@@ -155,10 +155,38 @@ async fn what_a_web_page_can_send_drains_nothing() {
         (foreign, 403),
         (Ask::post("/backends/b/drain", "{}"), 404),
         (Ask::post("/state", "{}"), 405),
+        (Ask::post("/unknown", "{}"), 404),
+        (Ask::post("/backends/a/kill", "{}"), 404),
+        (Ask::get("/backends/a/kill"), 404),
     ] {
         assert_eq!(ask(admin, &ask_for).await.status, status, "{ask_for:?}");
     }
     assert_eq!(stand.pool().await["endpoints"][0]["duty"], "serve");
+    stand.settle().await;
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_loopback_by_chance_is_shown_and_obeyed_in_nothing() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let admin = stand.running.admin_addr();
+    let own = format!("{admin}");
+    for (host, status) in [
+        (own.as_str(), 200),
+        ("LOCALHOST:81", 200),
+        ("evil.example", 403),
+        ("evil.example:8081", 403),
+        ("10.0.0.1", 403),
+    ] {
+        for path in ["/livez", "/state", "/metrics"] {
+            let reply = ask(admin, &Ask::get(path).header("host", host)).await;
+            assert_eq!(reply.status, status, "{host}{path}");
+        }
+        let drain = Ask::post("/backends/a/drain", "{}").header("host", host);
+        assert_eq!(ask(admin, &drain).await.status, status, "{host}");
+        let again = Ask::post("/backends/a/undrain", "{}");
+        assert_eq!(ask(admin, &again).await.status, 200);
+    }
     stand.settle().await;
 }
 
@@ -179,6 +207,9 @@ async fn without_the_token_only_life_and_readiness_are_told_in_a_word() {
     for path in ["/state", "/metrics", "/nothing"] {
         assert_eq!(ask(admin, &Ask::get(path)).await.status, 401, "{path}");
     }
+    let known = Ask::get("/state").key("operators-only");
+    let known = known.header("host", "tidegate.example");
+    assert_eq!(ask(admin, &known).await.status, 200);
     let drain = Ask::post("/backends/a/drain", "{}");
     assert_eq!(ask(admin, &drain).await.status, 401);
     assert_eq!(

@@ -197,6 +197,32 @@ async fn tokens_are_told_and_come_back_when_the_answer_used_less() {
 }
 
 #[tokio::test]
+async fn an_answer_that_costs_nothing_tells_what_is_left_after_it() {
+    let (stand, fake) = gateway("tokens_per_minute = 1\ntoken_burst = 1000").await;
+    let ask = Ask::tokens(100, r#","max_tokens":100"#).key(ONE);
+    let refusal: &[u8] = br#"{"error":{"message":"no","type":"BadRequestError","code":400}}"#;
+    for (status, kind, body) in [
+        (400, "application/json", refusal),
+        (422, "text/plain", b"no"),
+        (503, "application/json", refusal),
+        (500, "application/json", refusal),
+    ] {
+        let mut client = stand.send(&ask).await;
+        fake.call().await.answer(status, kind, body).await;
+        let reply = client.reply().await;
+        let left = reply.header("x-ratelimit-remaining-tokens");
+        assert_eq!(left, Some("1000"), "{status}: {reply:?}");
+        assert_eq!(tokens(&stand).await, (1000, 0));
+    }
+    let mut client = stand.send(&ask).await;
+    fake.call().await.ok("{}").await;
+    let reply = client.reply().await;
+    let left = reply.header("x-ratelimit-remaining-tokens");
+    assert_eq!(left, Some("800"));
+    stand.settle().await;
+}
+
+#[tokio::test]
 async fn what_can_never_pass_the_rate_is_400_with_its_numbers() {
     let (stand, fake) = gateway("tokens_per_minute = 1000").await;
     let never = Ask::tokens(600, r#","max_tokens":500"#).key(ONE);

@@ -134,6 +134,22 @@ async fn a_request_counted_before_a_reload_ends_as_it_began() {
 }
 
 #[tokio::test]
+async fn a_model_whose_engine_counts_is_shown_as_just_that() {
+    let fake = Fake::start(FakeSpec {
+        counts: Some(7),
+        ..FakeSpec::default()
+    })
+    .await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    assert_eq!(told(&stand, &fake, &chat("tiny")).await, "7;exact");
+    let ready = stand.admin("/readyz").await.json();
+    assert_eq!(ready["models"][0]["counting"], "engine");
+    assert_eq!(stand.pool().await["counting"], "engine");
+    stand.settle().await;
+    fake.check();
+}
+
+#[tokio::test]
 async fn a_template_that_does_not_compile_is_told_and_chats_are_estimated() {
     let (stand, fake) = gateway(&model_directory("{% if %}")).await;
     let counted = told(&stand, &fake, &chat("tiny")).await;

@@ -35,7 +35,7 @@ impl Ask {
     pub(crate) fn new(method: &str, path: &str) -> Self {
         Self {
             line: format!("{method} {path} HTTP/1.1"),
-            headers: vec![("host".into(), "gateway".into())],
+            headers: vec![("host".into(), "localhost".into())],
             body: Vec::new(),
         }
     }
@@ -77,6 +77,12 @@ impl Ask {
     /// One more header, or another value for one that is there.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(key, _)| key != name);
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// One more header, whether one of its name is there or not.
+    pub(crate) fn also(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }

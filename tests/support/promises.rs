@@ -169,9 +169,17 @@ impl Watch {
                 measured,
                 measured_output: _,
                 output_error: _,
+                promised,
+                kept,
+                waited: _,
+                wait_error: _,
                 overdrawn,
             } = state.totals;
             assert!(measured <= finished, "a length was learned twice");
+            assert!(
+                kept <= promised && promised <= admitted,
+                "a wait counts once"
+            );
             let waiting = u64::from(state.queue.requests);
             assert_eq!(received, admitted + waiting + refused + expired + left);
             let leases = state.backends.iter().map(|at| u64::from(at.leases));

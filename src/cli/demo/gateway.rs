@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
@@ -19,12 +19,13 @@ use super::mix::TENANTS;
 use crate::app::{self, Running};
 use crate::config::{self, Problems};
 use crate::core::backend::Health;
-use crate::core::stats::PoolState;
+use crate::core::stats::{BackendState, PoolState};
 use crate::layers::pool::Pools;
 use crate::sim_server::CHAT_TEMPLATE;
 
-/// How long the gateway may take to find its engines, in real time.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+/// How long the gateway may find nothing more of its engines and its tokenizer, in
+/// real time. A machine that is busy with other things takes its time for each.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked at until then.
 const READY_LOOK: Duration = Duration::from_millis(10);
 
@@ -50,8 +51,20 @@ pub(super) enum GatewayError {
     #[error("a file for the chat template: {0}")]
     Template(#[from] io::Error),
     /// Its engines or its tokenizer were not found in time.
-    #[error("the gateway was not ready within {} s", READY_WITHIN.as_secs())]
-    NotReady,
+    #[error("the gateway found {known} of {engines} engines and then nothing for {} s", PATIENCE.as_secs())]
+    NotReady {
+        /// Engines that it knows.
+        known: usize,
+        /// Engines there are.
+        engines: usize,
+    },
+}
+
+/// Engines of a pool that it can use.
+fn known(state: &PoolState) -> usize {
+    let usable =
+        |backend: &&BackendState| backend.health == Health::Up && backend.capacity.is_some();
+    state.backends.iter().filter(usable).count()
 }
 
 // === impl Gateway ===
@@ -64,29 +77,25 @@ impl Gateway {
         let config = config::load(&text(fleet, &template, scale))?;
         let running = app::start(config).await?;
         let gateway = Self { running };
-        tokio::time::timeout(READY_WITHIN, gateway.ready(fleet.engines.len()))
-            .await
-            .map_err(|_| GatewayError::NotReady)?;
+        gateway.ready(fleet.engines.len()).await?;
         Ok(gateway)
     }
 
-    /// The template file is read once this returns.
-    async fn ready(&self, engines: usize) {
+    /// Waits as long as it gets on. The template file is read once this returns.
+    async fn ready(&self, engines: usize) -> Result<(), GatewayError> {
+        let (mut most, mut since) = (0, Instant::now());
         loop {
             let pools = self.running.pools();
-            let is_known = |state: &PoolState| {
-                let known = state
-                    .backends
-                    .iter()
-                    .filter(|b| b.health == Health::Up && b.capacity.is_some());
-                known.count() == engines
-            };
-            let ready = pools
-                .all()
-                .iter()
-                .all(|pool| pool.is_ready() && is_known(&pool.gate().state()));
-            if ready {
-                return;
+            let known = pools.all().iter().map(|pool| known(&pool.gate().state()));
+            let known = known.sum();
+            if known == engines && pools.all().iter().all(|pool| pool.is_ready()) {
+                return Ok(());
+            }
+            if known > most {
+                (most, since) = (known, Instant::now());
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(GatewayError::NotReady { known, engines });
             }
             tokio::time::sleep(READY_LOOK).await;
         }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Asked;
 use super::seen::BOUNDS;
+use crate::config::TokenizerChoice;
 use crate::tokenize::{ChatInput, Count, CountError, Effort, Precision, PromptInput};
 use crate::upstream::client::Endpoint;
 use crate::upstream::tokenize::{Chat, Question, tokenize};
@@ -17,9 +18,9 @@ pub(super) struct Compared {
     pub(super) backend: String,
     /// Which text.
     pub(super) text: &'static str,
-    /// Our count; `None` where the template refuses.
+    /// Our count; `None` where the template refuses, or counting is the engine's.
     pub(super) ours: Option<u64>,
-    /// `exact` or `estimated`.
+    /// `exact` or `estimated`; `engine` where the engine is asked for every count.
     pub(super) precision: &'static str,
     /// The engine's count; `None` where it does not answer with one.
     pub(super) engine: Option<u64>,
@@ -76,13 +77,19 @@ async fn both(
 ) -> Compared {
     let engine = tokenize(&asked.client, endpoint, theirs, BOUNDS).await;
     let refusal = engine.as_ref().err().map(ToString::to_string);
-    let ours = asked.counter().count(ours, &Effort::default());
+    let (ours, precision) = if asked.model().tokenizer == TokenizerChoice::Engine {
+        (None, "engine")
+    } else {
+        let ours = asked.counter().count(ours, &Effort::default());
+        let precision = precision(&ours);
+        (ours.ok().map(|count| count.total()), precision)
+    };
     Compared {
         model: asked.model().name.clone(),
         backend: asked.backend().name.clone(),
         text,
-        precision: precision(&ours),
-        ours: ours.ok().map(|count| count.total()),
+        precision,
+        ours,
         engine: engine.ok().map(|counted| counted.count),
         refusal,
     }

@@ -130,8 +130,13 @@ fn count(compared: &Compared, findings: &mut Vec<Finding>) {
         precision,
         ..
     } = compared;
-    if let (Some(why), "exact") = (&compared.refusal, *precision) {
-        let text = format!("{backend} does not count {text:?}, so our count is not checked: {why}");
+    let follows = match *precision {
+        "exact" => Some("our count is not checked"),
+        "engine" => Some("such prompts are estimated"),
+        _ => None,
+    };
+    if let (Some(why), Some(follows)) = (&compared.refusal, follows) {
+        let text = format!("{backend} does not count {text:?}, so {follows}: {why}");
         findings.push(warning(text));
     }
     let (Some(ours), Some(engine)) = (compared.ours, compared.engine) else {
@@ -285,6 +290,16 @@ mod tests {
                 .is_none()
                 .then(|| "engine answered 400 Bad Request".to_owned()),
         }
+    }
+
+    #[test]
+    fn an_engine_that_should_count_and_does_not_is_a_warning() {
+        let asked = |engine| Compared {
+            ours: None,
+            ..compared(0, "engine", engine)
+        };
+        let expected = "warning: a does not count \"prose\", so such prompts are estimated: engine answered 400 Bad Request";
+        assert_eq!(texts(&[], &[asked(Some(21)), asked(None)]), [expected]);
     }
 
     #[test]

@@ -75,6 +75,18 @@ fn a_backend_that_counts_as_we_do_has_no_finding() {
 }
 
 #[test]
+fn where_the_engine_counts_no_count_of_ours_is_shown() {
+    let (_runtime, server) = engine();
+    let live = asked(config(&server.url(), "tokenizer = \"engine\""));
+    assert_eq!(live.findings, []);
+    let counted = live.counts.iter().map(|count| {
+        let engine = count.engine.is_some_and(|engine| engine > 0);
+        (count.ours, count.precision, engine)
+    });
+    assert_eq!(counted.collect::<Vec<_>>(), [(None, "engine", true); 5]);
+}
+
+#[test]
 fn a_wrong_vocabulary_is_a_failure_with_both_numbers() {
     let (_runtime, server) = engine();
     let live = asked(config(&server.url(), "tokenizer = \"tiktoken:r50k_base\""));

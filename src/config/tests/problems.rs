@@ -66,7 +66,7 @@ fn a_key_that_is_nothing_like_a_known_one_lists_those_there_are() {
 #[test]
 fn a_table_in_place_of_a_list_is_told() {
     let problems = load_in("[models]\nname = \"m\"", &Around::default()).expect_err("not a list");
-    let expected = "models = { name = \"m\" }: must be a list of tables\nmodels: at least one [[models]] is needed";
+    let expected = "models = { name = \"m\" }: must be a list of tables";
     assert_eq!(problems.to_string(), expected);
 }
 
@@ -134,7 +134,6 @@ fn a_secret_written_into_the_file_is_refused_and_not_shown() {
         "models[0].backends[0].api_key: unknown key; did you mean api_key_env?",
         "tenants[0].key_sha256: must be a list of SHA-256 digests, each of 64 hexadecimal digits",
         "tenants[0].key: unknown key; did you mean key_sha256?",
-        "tenants[0].key_sha256: is needed, or anonymous = \"accepted\": nobody could be this tenant",
     ];
     assert_eq!(problems.to_string().lines().collect::<Vec<_>>(), expected);
     let url = LEAST.replace("http://", "http://user:sk-secret@");
@@ -300,6 +299,69 @@ fn tenants_stand_in_one_file_only() {
     let expected = "tenants_file: set this or [[tenants]], not both\n\
         tenants_file: /etc/tidegate/t.toml cannot be read: entity not found";
     assert_eq!(problems, expected);
+}
+
+#[test]
+fn a_key_in_the_wrong_section_is_told_the_right_one() {
+    let text = "max_requests = 8\n[server]\nmax_wait = \"5s\"\nlevel = \"info\"\n[jwt]\nissuer = \"a\"\n\
+        [[models]]\nname = \"m\"\nurl = \"http://a:1\"\n[[models.backends]]\nurl = \"http://a:1\"\ntokenizer = \"estimate\"\n";
+    let problems = load_in(text, &Around::default()).expect_err("four keys are lost");
+    let expected = [
+        "server.level: unknown key here; it belongs to [log]",
+        "server.max_wait: unknown key here; it belongs to [queue]",
+        "models[0].backends[0].tokenizer: unknown key here; it belongs to [[models]]",
+        "models[0].url: unknown key here; it belongs to [[models.backends]]",
+        "jwt: unknown key here; it belongs to [auth]",
+        "max_requests: unknown key here; it belongs to [queue]",
+    ];
+    assert_eq!(problems.to_string().lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn what_could_not_be_read_contradicts_nothing() {
+    let text = "[server]\nmax_body_bytes = \"64MB\"\nbody_budget_bytes = 4096\nlisten = 8081\n\
+        [admin]\nlisten = \"127.0.0.1:8080\"\n\
+        [probe]\ninterval = 1\nstale_after = \"2s\"\n[queue]\nmax_waits = \"60s\"\n\
+        [[models]]\nname = 7\n[[models.backends]]\nurl = \"a\"\n[[models.backends]]\nurl = \"b\"\n\
+        [[tenants]]\nname = \"a\"\nkey_sha256 = [\"00\"]\nmodels = [\"m\"]\nmax_queue_wait = \"50s\"\n\
+        max_body_bytes = 1073741824\n";
+    let problems = load_in(text, &Around::default()).expect_err("much cannot be read");
+    let expected = [
+        "server.listen = 8081: must be an IP address and a port, such as \"127.0.0.1:8080\"",
+        "server.max_body_bytes = \"64MB\": must be 1024 to 1073741824",
+        "probe.interval = 1: must be a time of 100ms to 1m with its unit",
+        "queue.max_waits: unknown key; did you mean max_wait?",
+        "models[0].name = 7: must be the model id that clients ask for",
+        "models[0].backends[0].url = \"a\": must be http:// or https://host:port, without a path",
+        "models[0].backends[1].url = \"b\": must be http:// or https://host:port, without a path",
+        "tenants[0].key_sha256: must be a list of SHA-256 digests, each of 64 hexadecimal digits",
+    ];
+    assert_eq!(problems.to_string().lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn problems_of_the_file_of_tenants_name_that_file() {
+    let told = |tenants: &'static str| {
+        let mut around = Around::default();
+        around.files.insert("/etc/tidegate/t.toml", tenants);
+        let text = format!("tenants_file = \"t.toml\"\n{LEAST}");
+        let problems = load_in(&text, &around).expect_err("something is wrong");
+        problems.to_string()
+    };
+    let file = "/etc/tidegate/t.toml";
+    let not_toml = told("[[tenants]]\nname = = 3\n");
+    let expected = format!("{file}: line 2 is not TOML: ");
+    assert!(not_toml.starts_with(&expected), "{not_toml}");
+    let two = "[server]\n[[tenants]]\nname = \"a\"\nanonymous = \"accepted\"\nweight = 0\n\
+        [[tenants]]\nname = \"a\"\nkey = []\nmodels = [\"gone\"]\n";
+    let expected = [
+        format!("{file}: server: unknown key; known here: tenants"),
+        format!("{file}: tenants[0].weight = 0: must be 1 to 10000"),
+        format!("{file}: tenants[1].key: unknown key; did you mean key_sha256?"),
+        format!("{file}: tenants[1].name = \"a\": is already at {file}: tenants[0].name"),
+        format!("{file}: tenants[1].models[0] = \"gone\": no model has this name or alias"),
+    ];
+    assert_eq!(told(two).lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]

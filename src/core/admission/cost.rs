@@ -15,6 +15,9 @@ use crate::core::units::Tokens;
 /// Seconds of a decode step before any was measured.
 const STEP: f64 = 0.03;
 
+/// Backends whose pace stands for all: asking more says no more.
+const SAMPLED: usize = 8;
+
 impl Admission {
     /// What a request is expected to use: its prefill, and its memory for as long as
     /// it is expected to stay. O(backends).
@@ -70,13 +73,14 @@ impl Admission {
     /// Seconds a prefill takes one backend, on average, and all of them side by side.
     fn prefill_of_all(&self, work: Prefill) -> PrefillTime {
         let (mut rate, mut backends) = (0.0, 0.0);
-        for backend in self.usable() {
+        for backend in self.usable().take(SAMPLED) {
             rate += 1.0 / backend.pace.prefill(work).max(1e-6);
             backends += 1.0;
         }
+        let all = self.usable().fold(0.0, |sum, _| sum + 1.0);
         match rate > 0.0 {
             true => PrefillTime {
-                together: 1.0 / rate,
+                together: backends / rate / all,
                 alone: backends / rate,
             },
             false => PrefillTime::default(),
@@ -86,7 +90,7 @@ impl Admission {
     /// Seconds of a decode step as loaded as backends are now.
     fn step(&self) -> f64 {
         let (mut seconds, mut backends) = (0.0, 0.0);
-        for backend in self.usable() {
+        for backend in self.usable().take(SAMPLED) {
             let account = self.ledger.account(backend.id);
             let size = backend.capacity.map(|capacity| capacity.block_size);
             let load = Load {

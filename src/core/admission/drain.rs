@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::refuse::{no_backend, too_late};
 use super::{Admission, Admitted, Effect};
 use crate::core::backend::Trust;
 use crate::core::fairness::Turn;
@@ -227,8 +228,10 @@ impl Admission {
                     demand,
                     shape,
                     since,
+                    promise,
                     ..
                 } = waiter;
+                self.keep_promise(promise, now - since);
                 let request = Admitted {
                     demand: &demand,
                     shape,
@@ -264,7 +267,7 @@ impl Admission {
             // A tenant over its share waits for itself, not for memory.
             Finding::NotNow => {}
             Finding::Unserved if self.round.judging => {
-                let reject = self.no_backend(now);
+                let reject = no_backend();
                 self.refuse_waiter(now, (ticket, reject), out);
             }
             Finding::Unserved => {
@@ -290,9 +293,13 @@ impl Admission {
         (ticket, reject): (TicketId, Reject),
         out: &mut Vec<Effect>,
     ) {
-        self.drop_waiter(now, ticket)
+        let waiter = self
+            .drop_waiter(now, ticket)
             .expect("an examined ticket is in the queue");
         self.totals.refused += 1;
+        if reject.retry_after().is_some() {
+            self.send_away(now, &waiter);
+        }
         out.push(Effect::Refuse { ticket, reject });
         self.round.resume = None;
     }
@@ -309,7 +316,8 @@ impl Admission {
             .waits_in_vain_from(now, ticket)
             .is_some_and(|from| from <= now)
         {
-            return Finding::Never(self.too_late(now, waiter.tokens));
+            let promise = self.promise(waiter.demand.tenant, waiter.key, waiter.cost);
+            return Finding::Never(too_late(self.returns.after(promise)));
         }
         let asked = Asked {
             demand: &waiter.demand,
@@ -322,7 +330,7 @@ impl Admission {
             Prospect::TooLong { limit, pool } => {
                 return Finding::Never(super::refuse::too_long(&waiter.demand, limit, pool));
             }
-            Prospect::Nowhere => return Finding::Never(self.no_backend(now)),
+            Prospect::Nowhere => return Finding::Never(no_backend()),
             Prospect::Unknown if self.policy.queue.unserved == Unserved::Refuse => {
                 return Finding::Unserved;
             }

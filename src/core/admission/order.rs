@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::refuse::too_late;
 use super::{Admission, Effect};
 use crate::core::ahead::span;
 use crate::core::backend::Tier;
@@ -26,14 +27,14 @@ impl Admission {
         (home, output): (Tier, OutputLimit),
     ) -> Waiter {
         let shape = Shape::of(&demand);
-        let rules = &self.policy.dispatch;
         let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
-        let wanted = demand.first_token_by.unwrap_or(arrived + rules.patience);
-        let prefill = self.fleet(now).foreseen_prefill(&demand, &shape);
+        let key = self.key_of(now, &demand, &shape);
+        let cost = self.cost_of(self.usage_of(&demand, output));
         Waiter {
-            cost: self.cost_of(self.usage_of(&demand, output)),
+            cost,
+            promise: self.promise(demand.tenant, key, cost),
             tokens: self.tokens_of(&demand, output),
-            key: wanted + span(prefill * (rules.order_weight - 1.0)),
+            key,
             in_vain: self.in_vain_from(now, &demand, &shape),
             arrived,
             since: now,
@@ -43,6 +44,15 @@ impl Admission {
             shape,
             demand,
         }
+    }
+
+    /// Where `demand` stands in its tenant's line, had it joined now. O(backends).
+    pub(super) fn key_of(&self, now: Time, demand: &Demand, shape: &Shape) -> Time {
+        let rules = &self.policy.dispatch;
+        let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
+        let wanted = demand.first_token_by.unwrap_or(arrived + rules.patience);
+        let prefill = self.fleet(now).foreseen_prefill(demand, shape);
+        wanted + span(prefill * (rules.order_weight - 1.0))
     }
 
     /// The first instant at which `demand` cannot be served in time any more.
@@ -82,7 +92,7 @@ impl Admission {
             .drop_waiter(now, ticket)
             .expect("whoever waits in vain is in the queue");
         self.totals.refused += 1;
-        let reject = self.too_late(now, waiter.tokens);
+        let reject = too_late(self.send_away(now, &waiter));
         out.push(Effect::Refuse { ticket, reject });
     }
 }

@@ -9,20 +9,21 @@ use crate::core::placement::Placement;
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
 use crate::core::units::{BlockSize, Blocks, Tokens};
+use crate::core::waits::Predicted;
 
 /// What would happen to a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// It fits there now.
     Admit(Placement),
-    /// It would wait; how long, where that can be predicted.
+    /// It would wait.
     Wait {
         /// The tier it belongs to.
         home: Tier,
         /// Its output bound, after clamping.
         output: OutputLimit,
         /// Predicted wait.
-        predicted: Option<Duration>,
+        predicted: Predicted,
     },
     /// It is refused.
     Reject(Reject),

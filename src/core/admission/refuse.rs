@@ -1,20 +1,29 @@
-//! Why a request is refused: nothing can hold it, or the line does not take it.
+//! Why a request is refused, and what it is told of waiting.
+//!
+//! At arrival only what is certain is refused: nothing can hold it, the line is full,
+//! or even in the lucky case its turn comes too late.
 
 use std::time::Duration;
 
 use super::Admission;
 use crate::core::demand::{Demand, OutputLimit, TenantId};
+use crate::core::fairness::Cost;
 use crate::core::reject::{QueueBound, Reject};
 use crate::core::time::Time;
 use crate::core::units::Tokens;
+use crate::core::waits::Promise;
+
+/// Told where no backend is usable: nobody knows when one will be.
+const UNUSABLE: Duration = Duration::from_secs(2);
+
+/// What a request asks of the line.
+pub(super) struct Newcomer<'a> {
+    pub(super) demand: &'a Demand,
+    pub(super) tokens: Tokens,
+    pub(super) promise: Promise,
+}
 
 impl Admission {
-    pub(super) fn no_backend(&self, now: Time) -> Reject {
-        Reject::NoBackend {
-            retry_after: self.drain.retry_after(now, self.queue.tokens()),
-        }
-    }
-
     /// Whether the line has a place left for `tenant`, before the size of its
     /// request is known. A line that takes nobody by its policy refuses nobody
     /// here: what need not wait is still let in.
@@ -31,13 +40,14 @@ impl Admission {
         if policy.max_requests == 0 || own == Some(0) {
             return Ok(());
         }
-        self.line_is_full(now, tenant, Tokens::ZERO)
+        let promise = self.promise(tenant, now, Cost::ZERO);
+        self.line_is_full(tenant, Tokens::ZERO, promise)
             .map_or(Ok(()), Err)
     }
 
     /// Why the line does not take `tokens` more of `tenant`, if it does not.
-    fn line_is_full(&self, now: Time, tenant: TenantId, tokens: Tokens) -> Option<Reject> {
-        let retry_after = self.drain.retry_after(now, self.queue.tokens() + tokens);
+    fn line_is_full(&self, tenant: TenantId, tokens: Tokens, promise: Promise) -> Option<Reject> {
+        let retry_after = self.returns.after(promise);
         let flow = self.flows.get(tenant);
         let waiting = flow.map_or(0, |flow| {
             u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX)
@@ -62,34 +72,36 @@ impl Admission {
     }
 
     /// Why the line does not take a request, if it does not.
-    pub(super) fn refuses_wait(
-        &self,
-        now: Time,
-        demand: &Demand,
-        tokens: Tokens,
-    ) -> Option<Reject> {
-        let full = self.line_is_full(now, demand.tenant, tokens);
+    pub(super) fn refuses_wait(&self, now: Time, newcomer: &Newcomer<'_>) -> Option<Reject> {
+        let &Newcomer {
+            demand,
+            tokens,
+            promise,
+        } = newcomer;
+        let full = self.line_is_full(demand.tenant, tokens, promise);
         full.or_else(|| {
-            let predicted = self.predicted_wait(now, demand.tenant).unwrap_or_default();
-            // A forecast may be wrong by half; a refusal must not be.
-            let in_vain = demand.deadline <= now || now + predicted / 2 > demand.deadline;
-            in_vain.then(|| self.too_late(now, tokens))
+            let lucky = match promise.is_tried {
+                true => promise.predicted.q20,
+                false => Duration::ZERO,
+            };
+            let in_vain = demand.deadline <= now || now + lucky > demand.deadline;
+            in_vain.then(|| too_late(self.returns.after(promise)))
         })
     }
+}
 
-    /// Nothing could give it its first token in time any more.
-    pub(super) fn too_late(&self, now: Time, tokens: Tokens) -> Reject {
-        Reject::Overloaded {
-            bound: QueueBound::PredictedWait,
-            retry_after: self.drain.retry_after(now, self.queue.tokens() + tokens),
-        }
+/// Nothing could give it its first token in time any more.
+pub(super) const fn too_late(retry_after: Duration) -> Reject {
+    Reject::Overloaded {
+        bound: QueueBound::PredictedWait,
+        retry_after,
     }
+}
 
-    /// The least this tenant's newest request will wait: the drain may serve
-    /// nobody else, and still its own earlier requests come first.
-    pub(super) fn predicted_wait(&self, now: Time, tenant: TenantId) -> Option<Duration> {
-        self.drain
-            .time_for(now, self.flows.get(tenant)?.waiting_tokens)
+/// No backend of the model is usable.
+pub(super) const fn no_backend() -> Reject {
+    Reject::NoBackend {
+        retry_after: UNUSABLE,
     }
 }
 

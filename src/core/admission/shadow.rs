@@ -158,7 +158,9 @@ impl Admission {
 fn told(decision: Decision) -> Would {
     match decision {
         Decision::Reject(reject) => Would::Refuse(reject),
-        Decision::Wait { predicted, .. } => Would::Wait { predicted },
+        Decision::Wait { predicted, .. } => Would::Wait {
+            predicted: Some(predicted.q50),
+        },
         Decision::Admit(_) => Would::Admit,
     }
 }

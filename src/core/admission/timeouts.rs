@@ -5,6 +5,7 @@
 //! call, so that the lock is not held for a crowd that came at one moment.
 
 use super::drain::GROWTH_PAUSE;
+use super::refuse::no_backend;
 use super::{Admission, Effect};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
@@ -76,14 +77,13 @@ impl Admission {
             .expect("an expired ticket is in the queue");
         let reject = if is_served {
             self.totals.expired += 1;
-            let left = self.queue.tokens() + waiter.tokens;
             Reject::QueueTimeout {
                 waited: now - waiter.since,
-                retry_after: self.drain.retry_after(now, left),
+                retry_after: self.send_away(now, &waiter),
             }
         } else {
             self.totals.refused += 1;
-            self.no_backend(now)
+            no_backend()
         };
         out.push(Effect::Refuse { ticket, reject });
     }

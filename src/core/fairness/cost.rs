@@ -41,13 +41,18 @@ impl Cost {
     }
 
     /// As time of the whole pool.
-    #[cfg(test)]
     pub(in crate::core) const fn time(self) -> Duration {
         Duration::from_nanos(self.0)
     }
 
     pub(super) const fn nanos(self) -> u64 {
         self.0
+    }
+
+    /// Adds, stopping at 584 years: a sum of costs only orders and predicts.
+    #[must_use]
+    pub(in crate::core) const fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
     }
 
     /// Subtracts, stopping at zero.

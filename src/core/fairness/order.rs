@@ -124,6 +124,20 @@ impl Bands {
         }
     }
 
+    /// Tenants that wait and may be served before `turn` in `band`: all of more urgent
+    /// bands, whose clocks do not matter, then those of its own with a slower clock.
+    pub(super) fn before(
+        &self,
+        band: i32,
+        turn: VirtualTime,
+    ) -> impl Iterator<Item = (Option<VirtualTime>, TenantId)> + '_ {
+        let urgent = self.0.range(..band).flat_map(|(_, band)| &band.backlogged);
+        let urgent = urgent.map(|&(_, tenant)| (None, tenant));
+        let own = self.0.get(&band).into_iter();
+        let slower = own.flat_map(move |band| band.backlogged.range(..(turn, TenantId(0))));
+        urgent.chain(slower.map(|&(clock, tenant)| (Some(clock), tenant)))
+    }
+
     /// The waiting tickets in the order they should be served, from `from` on.
     pub(super) fn in_order<'a>(
         &'a self,

@@ -102,7 +102,12 @@ impl<C: Connector> Forward<C> {
                 }
                 return answered_badly(head, text, (lease, measured), &seat);
             }
-            Verdict::Relayed(kind) => kind,
+            Verdict::Relayed(kind) => {
+                if kind == Kind::Refusal {
+                    measured.letter.trail.tell_charge(Charge::unspent);
+                }
+                kind
+            }
             other => {
                 let text = match other {
                     Verdict::Failure => failure_text(body).await,

@@ -43,6 +43,7 @@ fn tenant_errors() -> Vec<TenantError> {
         TenantError::Key(AuthError::Unknown),
         TenantError::Key(AuthError::Token(TokenError::Expired)),
         TenantError::Key(AuthError::TooManyFailures { retry_after: SOON }),
+        TenantError::TwoKeys("authorization"),
         TenantError::Rate(RateError::Requests {
             per_minute: 5,
             retry_after: SOON,

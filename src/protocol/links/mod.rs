@@ -10,8 +10,8 @@ mod url;
 
 use serde_json::{Map, Value};
 
+use super::built;
 use super::fields::{Field, Fields};
-use super::lax;
 use super::request::RequestError;
 
 pub use url::{Host, Url, UrlError};
@@ -90,7 +90,7 @@ pub fn first_bad_link<T>(
             judge: &judge,
             place: field.name().to_owned(),
         };
-        if let Some(objection) = search.value(&lax::value(text)?) {
+        if let Some(objection) = search.value(&built::value(text)?) {
             let (field, place) = (field.name(), search.place);
             return Ok(Some(BadLink {
                 field,

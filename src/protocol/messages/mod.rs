@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::fields::{Field, Fields};
 use super::object::Object;
 use super::request::{self, Chat, Origin, RequestError, ToolChoice, Unseen};
-use super::{chat, lax};
+use super::{built, chat, lax};
 
 /// The effort of a body that turns thinking off: no body can ask for it by
 /// this name, and engines replace it by what their template understands.
@@ -69,7 +69,7 @@ fn system(fields: &Fields<'_>) -> Result<Option<String>, RequestError> {
     let Some(text) = fields.text(Field::System) else {
         return Ok(None);
     };
-    let text = match lax::value(text)? {
+    let text = match built::value(text)? {
         Value::String(text) => text,
         Value::Array(blocks) => turns::system_text(&blocks),
         _ => return Err(lax::unreadable("system", "a string or a list", text)),

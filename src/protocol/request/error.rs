@@ -37,6 +37,9 @@ pub enum RequestError {
     /// A key we read appears twice.
     #[error("`{0}` is given twice")]
     Duplicate(&'static str),
+    /// A key appears twice in one object within a field we read; the start of it.
+    #[error("`{0}` is given twice in one object")]
+    DuplicateWithin(String),
     /// A key every engine needs is missing.
     #[error("`{0}` is required")]
     Missing(&'static str),
@@ -76,6 +79,7 @@ impl RequestError {
             | Self::TooDeep { .. }
             | Self::NotAnObject => Code::InvalidJson,
             Self::Duplicate(_)
+            | Self::DuplicateWithin(_)
             | Self::Form(_)
             | Self::Missing(_)
             | Self::Both(..)

@@ -229,6 +229,7 @@ fn a_key_given_twice_is_refused_only_if_it_is_read() {
         RequestError::Duplicate("n")
     );
     assert!(completions(&with(r#""seed":1,"seed":2"#)).is_ok());
+    assert!(completions(&with(r#""logit_bias":{"1":1,"1":2}"#)).is_ok());
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::fields::{Field, Fields};
 use super::request::{self, Chat, Origin, RequestError, Responses, Truncate, Unseen};
-use super::{chat, lax};
+use super::{built, chat, lax};
 
 /// Reads the fields that decide the prompt.
 ///
@@ -36,7 +36,7 @@ pub(super) fn read<'a>(fields: &Fields<'a>) -> Result<Chat<'a>, RequestError> {
     if let Some(text) = instructions.as_ref().filter(|text| !text.is_empty()) {
         messages.push(json!({"role": "system", "content": text}));
     }
-    let continued = match lax::value(input)? {
+    let continued = match built::value(input)? {
         Value::String(text) => {
             messages.push(json!({"role": "user", "content": text}));
             false

@@ -238,6 +238,12 @@ fn each_claim_that_is_wrong_is_told_as_what_it_is() {
         ("nbf", json!([]), claim("nbf")),
         ("iss", json!(null), claim("iss")),
         ("iss", json!("https://other.example"), TokenError::Issuer),
+        ("iss", json!(["https://id.example"]), claim("iss")),
+        (
+            "iss",
+            json!(["https://other.example", "https://id.example"]),
+            claim("iss"),
+        ),
         ("aud", json!(null), claim("aud")),
         ("aud", json!("tidegate2"), TokenError::Audience),
         ("aud", json!(["a", "b"]), TokenError::Audience),

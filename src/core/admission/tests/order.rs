@@ -175,11 +175,11 @@ fn places_in_the_queue_are_bounded_by_tenant_by_number_and_by_tokens() {
 fn a_wait_that_will_surely_pass_the_deadline_is_refused_on_arrival() {
     let mut pool = strict(&[(STANDARD, 10)]);
     let mut running = admit(&mut pool, 0.0, demand(150, 10));
-    for _ in 0..60 {
+    for _ in 0..150 {
         wait(&mut pool, 0.0, demand(150, 10));
     }
-    // Two tokens are given back a second: see `release` above.
-    for second in 1..=20 {
+    // One is let in a second.
+    for second in 1..=80 {
         running = release(&mut pool, f64::from(second), running)[0].1;
     }
     let by = |seconds| Demand {
@@ -187,10 +187,10 @@ fn a_wait_that_will_surely_pass_the_deadline_is_refused_on_arrival() {
         ..demand(150, 10)
     };
     assert_eq!(
-        refuse(&mut pool, 20.0, by(30.0)).label(),
+        refuse(&mut pool, 80.0, by(83.0)).label(),
         "predicted_wait_too_long"
     );
-    wait(&mut pool, 20.0, by(20_000.0));
+    wait(&mut pool, 80.0, by(20_000.0));
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! Giving out leases: into the books, onto the clocks, out as a grant.
+
+use super::{Admission, Grant, MaxTokens, Reservation};
+use crate::core::demand::{Demand, OutputLimit, Work};
+use crate::core::fairness::Charge;
+use crate::core::footprint::Shape;
+use crate::core::ledger::{Booking, Entry};
+use crate::core::lengths::ClassKey;
+use crate::core::placement::Placement;
+use crate::core::time::Time;
+use crate::core::units::Tokens;
+use crate::core::waits::Caller;
+
+/// A request about to get its lease.
+pub(super) struct Admitted<'a> {
+    pub(super) demand: &'a Demand,
+    pub(super) shape: Shape,
+    pub(super) since: Time,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    pub(super) fn take(&mut self, now: Time, request: Admitted<'_>, place: Placement) -> Grant {
+        let Admitted {
+            demand,
+            shape,
+            since,
+        } = request;
+        let entry = self.entry_of(now, (demand, shape), place);
+        let charge = Charge {
+            tokens: entry.charged,
+            cost: entry.cost,
+        };
+        let lease = self.ledger.take(place.backend, entry);
+        if demand.work != Work::Aside {
+            self.on_taken(place.backend, lease);
+            self.on_sent(now, (place.backend, lease), demand);
+        }
+        let capacity = self.capacity_of(place.backend);
+        // What holds nothing may go where too much is held.
+        let held = self.ledger.account(place.backend).held();
+        if held > capacity.blocks && !place.blocks.is_zero() {
+            self.totals.overdrawn += 1;
+        }
+        self.flows.on_admitted(demand.tenant, charge);
+        self.waits.on_granted(now, charge.cost);
+        let caller = Caller {
+            tenant: demand.tenant,
+            prompt: demand.prompt_total(),
+            since,
+        };
+        self.returns.on_granted(now, caller);
+        self.totals.admitted += 1;
+        Grant {
+            lease,
+            backend: place.backend,
+            tier: place.tier,
+            max_tokens: max_tokens(demand, place.output),
+            waited: now - since,
+            block_size: capacity.block_size,
+            blocks: place.blocks,
+        }
+    }
+
+    fn entry_of(&self, now: Time, (demand, shape): (&Demand, Shape), place: Placement) -> Entry {
+        let class = (demand.work == Work::Generate).then(|| ClassKey::of(demand));
+        let usage = self.usage_of(demand, place.output);
+        Entry {
+            tenant: demand.tenant,
+            growing: self.growing(demand, &shape, place),
+            shape,
+            output: place.output,
+            progress: demand.progress,
+            class,
+            foreseen: self.foreseen(class, place.output),
+            generated: Tokens::ZERO,
+            own: place.blocks,
+            booking: match self.policy.reservation {
+                Reservation::Strict => Booking::Whole,
+                Reservation::Forecast(_) => Booking::AsItGrows,
+            },
+            prefix: demand.prefix.clone(),
+            charged: self.tokens_of(demand, place.output),
+            usage,
+            cost: self.cost_of(usage),
+            admitted: now,
+        }
+    }
+}
+
+/// What the engine must be told where the bound is not as sent.
+fn max_tokens(demand: &Demand, output: OutputLimit) -> MaxTokens {
+    match output {
+        OutputLimit::Asked(bound) if output != demand.output && demand.work == Work::Generate => {
+            MaxTokens::Set(bound)
+        }
+        _ => MaxTokens::AsSent,
+    }
+}

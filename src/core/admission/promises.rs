@@ -1,0 +1,74 @@
+//! What is foreseen of waits, told, and held against what came.
+
+use std::time::Duration;
+
+use super::Admission;
+use crate::core::demand::{Demand, OutputLimit, TenantId};
+use crate::core::fairness::Cost;
+use crate::core::footprint::Shape;
+use crate::core::queue::Waiter;
+use crate::core::time::Time;
+use crate::core::waits::{Backlog, Caller, Promise, Waited};
+
+// === impl Admission ===
+
+impl Admission {
+    /// From `now` on something waits, or nothing does.
+    pub(super) fn set_backlogged(&mut self, now: Time, backlog: Backlog) {
+        self.drain.set_backlogged(now, backlog);
+        self.waits.set_backlogged(now, backlog);
+    }
+
+    /// A wait ended in a grant: compares it with what was foreseen.
+    pub(super) fn keep_promise(&mut self, promise: Promise, waited: Duration) {
+        let q80 = promise.predicted.q80;
+        self.totals.promised += 1;
+        self.totals.kept += u64::from(waited <= q80);
+        self.totals.waited += waited;
+        self.totals.wait_error += promise.predicted.q50.abs_diff(waited);
+        self.waits.learn(promise, Waited::In(waited));
+    }
+
+    /// The wait of a request of `tenant` at `key` in its line, with its own cost.
+    pub(super) fn promise(&self, tenant: TenantId, key: Time, cost: Cost) -> Promise {
+        self.waits
+            .promise(self.flows.ahead_of(tenant, key).plus(cost))
+    }
+
+    /// The wait of a newcomer.
+    pub(super) fn promise_to(
+        &self,
+        now: Time,
+        (demand, shape): (&Demand, &Shape),
+        output: OutputLimit,
+    ) -> Promise {
+        let cost = self.cost_of(self.usage_of(demand, output));
+        self.promise(demand.tenant, self.key_of(now, demand, shape), cost)
+    }
+
+    /// When a waiter that is sent away now should come back. What comes of it is
+    /// compared with what it is told.
+    pub(super) fn send_away(&mut self, now: Time, waiter: &Waiter) -> Duration {
+        let promise = self.promise(waiter.demand.tenant, waiter.key, waiter.cost);
+        self.waits
+            .learn(waiter.promise, Waited::Longer(now - waiter.since));
+        self.note_refused(now, &waiter.demand, promise)
+    }
+
+    /// Keeps in mind who was refused and what it was told.
+    pub(super) fn note_refused(
+        &mut self,
+        now: Time,
+        demand: &Demand,
+        promise: Promise,
+    ) -> Duration {
+        let caller = Caller {
+            tenant: demand.tenant,
+            prompt: demand.prompt_total(),
+            since: now,
+        };
+        let told = self.returns.after(promise);
+        self.returns.on_refused(now, caller, promise);
+        told
+    }
+}
