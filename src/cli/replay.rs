@@ -109,16 +109,17 @@ struct Changed {
 /// Plays and reports.
 pub(super) fn replay(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
     let fleet = read_fleet(&flags.fleet)?;
+    let other = match flags.what_if.as_slice() {
+        [] => None,
+        changes => Some(fleet.changed(changes)),
+    };
+    let other = other.transpose();
+    let other = other.map_err(|error| Failure::Configuration(format!("--what-if: {error}")))?;
     let inputs = Inputs::read(flags)?;
     let played = play(flags, &fleet, &inputs)?;
-    let changed = match flags.what_if.as_slice() {
-        [] => None,
-        changes => {
-            let other = fleet.changed(changes);
-            let other =
-                other.map_err(|error| Failure::Configuration(format!("--what-if: {error}")))?;
-            Some(play(flags, &other, &inputs)?)
-        }
+    let changed = match &other {
+        Some(other) => Some(play(flags, other, &inputs)?),
+        None => None,
     };
     let before = rows(&played);
     let after = changed.as_deref().map(rows);
