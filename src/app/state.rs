@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::config::TlsIdentity;
 use crate::core::backend::Capacity;
-use crate::core::stats::{BackendState, PoolState, TenantState};
+use crate::core::stats::{BackendState, Plan, PoolState, TenantState};
 use crate::layers::pool::{CountingPlace, Pool};
 use crate::tenants::{Gauge, TenantRef};
 use crate::tokenize::Demotion;
@@ -185,7 +185,19 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
         "sequences": backend.sequences,
         "set_aside": backend.set_aside,
         "observed": observed,
+        "plan": backend.plan.map(|plan| plan_json(&plan)),
+        "prefill_ahead_seconds": backend.prefill_ahead.as_secs_f64(),
+        "prefill_seconds_per_1000_tokens": backend.prefill_of_1000.as_secs_f64(),
     }))
+}
+
+/// How the forecast plans a backend.
+fn plan_json(plan: &Plan) -> Value {
+    json!({
+        "confidence": plan.confidence,
+        "share": plan.share,
+        "surplus_blocks": plan.surplus,
+    })
 }
 
 /// What each backend of `pool` is, in a word or two: why a model is not ready.
@@ -255,5 +267,12 @@ fn totals_json(state: &PoolState) -> Value {
         "failed": totals.failed,
         "cancelled": totals.cancelled,
         "overdrawn": totals.overdrawn,
+        "measured": totals.measured,
+        "measured_output_tokens": totals.measured_output.get(),
+        "output_error_tokens": totals.output_error.get(),
+        "promised": totals.promised,
+        "kept": totals.kept,
+        "waited_seconds": totals.waited.as_secs_f64(),
+        "wait_error_seconds": totals.wait_error.as_secs_f64(),
     })
 }

@@ -31,4 +31,4 @@ mod roster;
 pub mod stats;
 pub mod time;
 pub mod units;
-mod waits;
+pub mod waits;

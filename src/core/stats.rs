@@ -44,6 +44,23 @@ pub struct BackendState {
     pub set_aside: bool,
     /// The last scrape.
     pub observed: Option<Observed>,
+    /// How the forecast plans it; `None` under strict.
+    pub plan: Option<Plan>,
+    /// Predicted prefill on its way to it, without a first token yet.
+    pub prefill_ahead: Duration,
+    /// Predicted time of a prefill of a thousand tokens there.
+    pub prefill_of_1000: Duration,
+}
+
+/// How the forecast plans a backend, as preemptions and scrapes have taught.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// Standard deviations of the future peak that are left free.
+    pub confidence: f64,
+    /// Share of the pool that is planned.
+    pub share: f64,
+    /// Blocks in use beyond what is known of, as far as that is believed.
+    pub surplus: f64,
 }
 
 /// The waiting line.

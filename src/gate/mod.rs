@@ -109,7 +109,7 @@ impl Gate {
                 drop(inner);
                 self.shared.wake_driver(sooner);
                 let predicted = match decision {
-                    Decision::Wait { predicted, .. } => Some(predicted.q50),
+                    Decision::Wait { predicted, .. } => Some(predicted),
                     Decision::Admit(_) | Decision::Reject(_) => None,
                 };
                 Submission::Waiting(Ticket::new(self.clone(), ticket, outcome, predicted))

@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::{Gate, Lease, Outcome};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
+use crate::core::waits::Predicted;
 
 /// Resolves to a lease when its turn comes, or to the reason why it never will.
 ///
@@ -19,7 +19,7 @@ pub struct Ticket {
     gate: Gate,
     id: TicketId,
     outcome: oneshot::Receiver<Outcome>,
-    predicted: Option<Duration>,
+    predicted: Option<Predicted>,
     answered: Answered,
 }
 
@@ -36,7 +36,7 @@ impl Ticket {
         gate: Gate,
         id: TicketId,
         outcome: oneshot::Receiver<Outcome>,
-        predicted: Option<Duration>,
+        predicted: Option<Predicted>,
     ) -> Self {
         Self {
             gate,
@@ -48,7 +48,7 @@ impl Ticket {
     }
 
     /// The wait predicted when it joined the line, where that could be told.
-    pub const fn predicted_wait(&self) -> Option<Duration> {
+    pub const fn predicted_wait(&self) -> Option<Predicted> {
         self.predicted
     }
 }

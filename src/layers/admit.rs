@@ -13,12 +13,14 @@ use tower::{Layer, Service};
 use crate::config::AdmissionMode;
 use crate::core::admission::Would;
 use crate::core::reject::Reject;
+use crate::core::waits::Predicted;
 use crate::gate::{Lease, Submission};
 use crate::telemetry;
 
 use super::BoxFuture;
 use super::error::{ForwardError, Refusal, TenantError};
 use super::steps::{Leased, Letter, Measured};
+use super::trail::Facts;
 
 /// Backends a request is offered to, where each is lost before it takes a byte.
 /// Each failure is told before the next try, which goes elsewhere if it can.
@@ -49,9 +51,7 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
         Submission::Admitted(lease) => lease,
         Submission::Waiting(ticket) => {
             let predicted = ticket.predicted_wait();
-            letter
-                .trail
-                .note(|facts| facts.record.predicted_wait_ms = predicted);
+            letter.trail.note(|facts| foretold(facts, predicted));
             ticket.await.map_err(|reject| expired(letter, reject))?
         }
         Submission::Rejected(reject) => return Err(reject.into()),
@@ -88,7 +88,7 @@ fn note_would(letter: &Letter, would: Would) {
     let (told, predicted) = match would {
         Would::Admit => (telemetry::Would::Admit, None),
         Would::Move(tier) => (telemetry::Would::Move(tier), None),
-        Would::Wait { predicted } => (telemetry::Would::Wait, predicted),
+        Would::Wait(predicted) => (telemetry::Would::Wait, Some(predicted)),
         Would::Refuse(reject) => {
             let reason = Refusal::from(reject).reason();
             (telemetry::Would::Refuse(reason.label()), None)
@@ -97,9 +97,15 @@ fn note_would(letter: &Letter, would: Would) {
     letter.trail.note(|facts| {
         if facts.record.would.is_none() {
             facts.record.would = Some(told);
-            facts.record.predicted_wait_ms = predicted;
+            foretold(facts, predicted);
         }
     });
+}
+
+/// Notes how long a request will wait, as far as that can be told.
+fn foretold(facts: &mut Facts, predicted: Option<Predicted>) {
+    facts.record.predicted_wait_ms = predicted.map(|wait| wait.q50);
+    facts.record.predicted_wait_q80_ms = predicted.map(|wait| wait.q80);
 }
 
 /// Notes how long a request has waited in vain.

@@ -26,6 +26,7 @@ pub enum Metric {
     AnswersMeasured,
     MeasuredOutput,
     ForecastError,
+    Waits,
     UpstreamFailures,
     EnginePreemptions,
     ScrapesFailed,
@@ -39,6 +40,9 @@ pub enum Metric {
     KvHeld,
     KvForeign,
     KvDrift,
+    PlanConfidence,
+    PlanShare,
+    PrefillAhead,
     TenantInFlight,
     TenantRateRemaining,
     TenantBooked,
@@ -100,7 +104,7 @@ const TIERED: &[&str] = &["model", "tier"];
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 51] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -121,6 +125,7 @@ impl Metric {
         Self::AnswersMeasured,
         Self::MeasuredOutput,
         Self::ForecastError,
+        Self::Waits,
         Self::UpstreamFailures,
         Self::EnginePreemptions,
         Self::ScrapesFailed,
@@ -134,6 +139,9 @@ impl Metric {
         Self::KvHeld,
         Self::KvForeign,
         Self::KvDrift,
+        Self::PlanConfidence,
+        Self::PlanShare,
+        Self::PrefillAhead,
         Self::TenantInFlight,
         Self::TenantRateRemaining,
         Self::TenantBooked,
@@ -213,6 +221,26 @@ impl Metric {
                 "tidegate_output_forecast_error_tokens_total",
                 "Tokens by which the output expected at admission was off, over or under, for each of those.",
                 POOL,
+            ),
+            Self::Waits => counter(
+                "tidegate_waits_total",
+                "Waits that ended in a place on a backend: kept, no longer than was foreseen for four in five, or longer.",
+                &["model", "outcome"],
+            ),
+            Self::PlanConfidence => gauge(
+                "tidegate_plan_confidence",
+                "Standard deviations of the future peak that the forecast leaves free; more after preemptions.",
+                BACKEND,
+            ),
+            Self::PlanShare => gauge(
+                "tidegate_plan_share",
+                "Share of a backend's pool that the forecast plans; less after preemptions.",
+                BACKEND,
+            ),
+            Self::PrefillAhead => gauge(
+                "tidegate_prefill_ahead_seconds",
+                "Predicted prefill on its way to a backend, without a first token yet.",
+                BACKEND,
             ),
             _ => self.count_spec(),
         }

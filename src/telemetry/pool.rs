@@ -148,6 +148,11 @@ impl Metrics {
             self.counter(Metric::Admissions, &[model, outcome])
                 .absolute(total);
         }
+        let longer = totals.promised.saturating_sub(totals.kept);
+        for (outcome, total) in [("kept", totals.kept), ("longer", longer)] {
+            self.counter(Metric::Waits, &[model, outcome])
+                .absolute(total);
+        }
         let judged = [
             (Metric::AnswersMeasured, totals.measured),
             (Metric::MeasuredOutput, totals.measured_output.get()),
@@ -189,7 +194,17 @@ impl Metrics {
             self.counter(Metric::EnginePreemptions, &labels)
                 .increment(new);
         }
+        self.show_plan(labels, newest);
         self.show_memory(labels, newest, place.held);
+    }
+
+    fn show_plan(&self, labels: [&str; 3], newest: &BackendState) {
+        let ahead = newest.prefill_ahead.as_secs_f64();
+        self.set(Metric::PrefillAhead, &labels, ahead);
+        if let Some(plan) = newest.plan {
+            self.set(Metric::PlanConfidence, &labels, plan.confidence);
+            self.set(Metric::PlanShare, &labels, plan.share);
+        }
     }
 
     fn show_memory(&self, labels: [&str; 3], newest: &BackendState, held: Blocks) {

@@ -62,7 +62,8 @@ pub struct AccessRecord {
     pub duration_ms: Option<Duration>,
     /// How it ended.
     pub finish: Finish,
-    /// The wait predicted on arrival, where it had to queue or would have had to.
+    /// The wait predicted on arrival, as likely longer as shorter, where it had to
+    /// queue or would have had to.
     #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_ms: Option<Duration>,
     /// The backend's name, where one was chosen.
@@ -87,6 +88,9 @@ pub struct AccessRecord {
     /// What admission would have done, where shadow mode sent it on: `admit`,
     /// `move:` and a tier, `wait`, or `refuse:` and a reason.
     pub would: Option<Would>,
+    /// The wait that four in five like it do not pass, as predicted on arrival.
+    #[serde(serialize_with = "milliseconds")]
+    pub predicted_wait_q80_ms: Option<Duration>,
 }
 
 /// What admission would have done with a request that was sent on all the same.
@@ -178,6 +182,7 @@ impl AccessRecord {
             client: None,
             retry_after_s: None,
             would: None,
+            predicted_wait_q80_ms: None,
         }
     }
 }

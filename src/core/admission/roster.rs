@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use super::{Admission, Effect};
+use crate::core::ahead::span;
 use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, ServedId, Tier, Trust};
 use crate::core::ledger::LeaseId;
+use crate::core::pace::Prefill;
+use crate::core::placement::Reservation;
 use crate::core::roster::{Backend, Standing};
-use crate::core::stats::{BackendState, PoolState, TenantState};
+use crate::core::stats::{BackendState, Plan, PoolState, TenantState};
 use crate::core::time::Time;
+use crate::core::units::Tokens;
 
 impl Admission {
     /// A backend joins, on books of its own. A place that was removed and still
@@ -160,8 +164,21 @@ impl Admission {
         }
     }
 
+    fn plan_of(&self, backend: &Backend) -> Option<Plan> {
+        let watch = &backend.watch;
+        match &self.policy.reservation {
+            Reservation::Strict => None,
+            Reservation::Forecast(policy) => Some(Plan {
+                confidence: watch.confidence(policy.confidence),
+                share: watch.share(policy.margin),
+                surplus: watch.surplus(),
+            }),
+        }
+    }
+
     /// The pool as plain data.
     pub fn state(&self, now: Time) -> PoolState {
+        let thousand = Prefill::new(Tokens::new(1000), Tokens::ZERO);
         let backends = self.backends.iter().map(|backend| {
             let account = self.ledger.account(backend.id);
             BackendState {
@@ -179,6 +196,9 @@ impl Admission {
                 sequences: account.sequences(),
                 set_aside: backend.set_aside.is_some(),
                 observed: backend.observed,
+                plan: self.plan_of(backend),
+                prefill_ahead: span(backend.ahead.seconds(now, &backend.pace)),
+                prefill_of_1000: span(backend.pace.prefill(thousand)),
             }
         });
         let tenants = self.flows.iter().map(|(tenant, flow)| TenantState {

@@ -8,8 +8,6 @@
 //! lease, however it was given; what is told is what those books say, which are
 //! fuller than they would have been.
 
-use std::time::Duration;
-
 use super::{Admission, Admitted, Decision, Grant};
 use crate::core::backend::{Tier, Trust};
 use crate::core::demand::{Demand, OutputLimit, Progress, Work};
@@ -20,6 +18,7 @@ use crate::core::reject::Reject;
 use crate::core::roster::Backend;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
+use crate::core::waits::Predicted;
 
 /// What would have become of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,11 +27,8 @@ pub enum Would {
     Admit,
     /// Admitted at once, in another tier.
     Move(Tier),
-    /// It would have waited; how long, where that can be predicted.
-    Wait {
-        /// Predicted wait.
-        predicted: Option<Duration>,
-    },
+    /// It would have waited, about so long.
+    Wait(Predicted),
     /// It would have been refused.
     Refuse(Reject),
 }
@@ -158,9 +154,7 @@ impl Admission {
 fn told(decision: Decision) -> Would {
     match decision {
         Decision::Reject(reject) => Would::Refuse(reject),
-        Decision::Wait { predicted, .. } => Would::Wait {
-            predicted: Some(predicted.q50),
-        },
+        Decision::Wait { predicted, .. } => Would::Wait(predicted),
         Decision::Admit(_) => Would::Admit,
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::core::backend::{BackendId, Capacity, CapacitySource, Health, Observed, PrefixCaching};
 use crate::core::demand::TenantId;
-use crate::core::stats::{BackendState, PoolState, QueueState, TenantState, Totals};
+use crate::core::stats::{BackendState, Plan, PoolState, QueueState, TenantState, Totals};
 use crate::core::time::Time;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 use crate::tokenize::{Demotion, Margin};
@@ -35,6 +35,13 @@ fn backend(generation: u32, held: u64) -> BackendState {
             waiting: 0,
             preemptions: 5,
         }),
+        plan: Some(Plan {
+            confidence: 1.79,
+            share: 0.96,
+            surplus: 2.5,
+        }),
+        prefill_ahead: Duration::from_millis(250),
+        prefill_of_1000: Duration::from_millis(100),
     }
 }
 
@@ -125,6 +132,9 @@ fn a_pools_levels_are_set_from_its_books() {
         (of("kv_held_tokens"), 320.0),
         (of("kv_foreign_tokens"), 96.0),
         (of("kv_ledger_drift_tokens"), 64.0),
+        (of("plan_confidence"), 1.79),
+        (of("plan_share"), 0.96),
+        (of("prefill_ahead_seconds"), 0.25),
         (of("in_flight_requests"), 2.0),
         (of("scrapes_failed_total"), 2.0),
         (of("backend_metrics_age_seconds"), 2.0),

@@ -33,7 +33,7 @@ fn what_would_have_waited_is_sent_to_the_emptiest_and_the_books_are_right() {
         ];
         let (grant, would) = shadow(&mut pool, demand(1000, 300));
         assert_eq!(grant.backend, ids[1]);
-        assert!(matches!(would, Would::Wait { .. }), "{would:?}");
+        assert!(matches!(would, Would::Wait(_)), "{would:?}");
         grants.push(grant);
         let state = pool.state(at(0.0));
         assert!(state.backends[1].held > Blocks::new(100));
