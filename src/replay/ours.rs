@@ -163,13 +163,13 @@ impl Gateway for OurGateway<'_> {
             Verdict::Wait(ticket) => {
                 self.waiting.insert(ticket, call);
                 let predicted = match decision {
-                    Decision::Wait { predicted, .. } => predicted,
+                    Decision::Wait { predicted, .. } => Some(predicted),
                     Decision::Admit(_) | Decision::Reject(_) => None,
                 };
                 out.push(Order::Expect {
                     call,
-                    q50: predicted,
-                    q80: predicted,
+                    q50: predicted.map(|predicted| predicted.q50),
+                    q80: predicted.map(|predicted| predicted.q80),
                 });
             }
             Verdict::Reject(reject) => out.push(Order::Refuse { call, reject }),
