@@ -167,7 +167,8 @@ impl Gateway for Rival<'_> {
         if first && self.decide(now, call, out) != Choice::Wait {
             return;
         }
-        if self.line.len() >= QueuePolicy::default().max_requests as usize {
+        let most = QueuePolicy::default().max_requests;
+        if self.line.len() >= usize::try_from(most).unwrap_or(usize::MAX) {
             let reject = Reject::Overloaded {
                 bound: QueueBound::Requests,
                 retry_after: Duration::from_secs(1),
