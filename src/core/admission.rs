@@ -314,6 +314,7 @@ impl Admission {
         if let Some((class, growth)) = self.ledger.grow(lease, each, curve) {
             self.lengths.on_grown(class, growth);
         }
+        self.age(now, id);
         if opened && !self.queue.is_empty() {
             self.start_round(now, out);
         } else if let Reservation::Forecast(_) = self.policy.reservation {

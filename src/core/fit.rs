@@ -5,12 +5,14 @@
 //! backends that fit is best is not asked.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use super::backend::Capacity;
-use super::demand::{OutputLimit, Progress, Work};
+use super::demand::{Demand, OutputLimit, Progress, Work};
 use super::ledger::Account;
 use super::lengths::{ClassKey, Curve};
 use super::outlook::{Profile, Room, Runner, are_alike};
+use super::pace::Load;
 use super::placement::{Asked, Fleet, ForecastPolicy, Placement, Reservation};
 use super::roster::Backend;
 use super::units::{Blocks, Tokens};
@@ -36,6 +38,39 @@ struct Site<'a> {
     account: &'a Account,
     capacity: &'a Capacity,
     foreign: Blocks,
+}
+
+/// Whether the forecast can follow a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Growth {
+    /// Its tokens are seen, or the pace of the backend is known.
+    Foreseen,
+    /// It counts as a whole from the start.
+    Unknown,
+}
+
+// === impl Backend ===
+
+impl Backend {
+    /// Whether the growth of `demand` could be followed here.
+    pub(super) fn growth_of(&self, demand: &Demand, account: &Account) -> Growth {
+        match (demand.work, demand.progress) {
+            (Work::Generate, Progress::Streamed) => Growth::Foreseen,
+            (Work::Generate, Progress::Unseen) if self.step(account).is_some() => Growth::Foreseen,
+            _ => Growth::Unknown,
+        }
+    }
+
+    /// How long a token of each sequence takes here with what runs, where known.
+    pub(super) fn step(&self, account: &Account) -> Option<Duration> {
+        let capacity = self.capacity.as_ref()?;
+        let load = Load {
+            context: account.held().tokens(capacity.block_size),
+            sequences: account.sequences().max(1),
+        };
+        let seconds = self.pace.step(load)?;
+        Some(Duration::from_secs_f64(seconds.clamp(1e-4, 60.0)))
+    }
 }
 
 // === impl Fleet ===
@@ -104,10 +139,9 @@ impl Fleet<'_> {
         let Site {
             account, capacity, ..
         } = site;
-        let bound = self.bound_of(asked, capacity, output)?;
-        let is_seen =
-            asked.demand.progress == Progress::Streamed && asked.demand.work == Work::Generate;
-        let now = if is_seen {
+        let growth = site.backend.growth_of(asked.demand, account);
+        let bound = self.bound_of(asked, (capacity, growth), output)?;
+        let now = if growth == Growth::Foreseen {
             let start = asked.shape.blocks(Tokens::ZERO, capacity);
             start.max(asked.shape.blocks(Tokens::new(1), capacity))
         } else {
@@ -127,7 +161,7 @@ impl Fleet<'_> {
         // Of the newcomer's prefix only what is not pinned yet comes on top.
         let mut fixed = account.fixed() + site.foreign + asked.demand.prefix.blocks();
         fixed = fixed.saturating_sub(account.pinned(&asked.demand.prefix));
-        if !is_seen {
+        if growth == Growth::Unknown {
             fixed += now.saturating_sub(asked.demand.prefix.blocks());
         }
         let room = Room {
@@ -136,7 +170,7 @@ impl Fleet<'_> {
             doubt: watch.doubt(self.now, self.observed_for, capacity),
             kept: None,
         };
-        if !is_seen {
+        if growth == Growth::Unknown {
             return account.admits(None, capacity, room).then_some(now);
         }
         asked
@@ -149,18 +183,18 @@ impl Fleet<'_> {
     }
 
     /// Tokens after which each sequence is cut off there; of a request whose growth
-    /// is not seen and which sets no bound, what is expected.
-    pub(super) fn bound_of(
+    /// is not foreseen and which sets no bound, what is expected.
+    fn bound_of(
         &self,
         asked: Asked<'_>,
-        capacity: &Capacity,
+        (capacity, growth): (&Capacity, Growth),
         output: OutputLimit,
     ) -> Option<Tokens> {
         let room = asked.shape.largest_output(capacity)?;
-        let bound = match (asked.demand.progress, output) {
-            (Progress::Unseen, output) => self.reservation.expected_output(output),
-            (Progress::Streamed, OutputLimit::Asked(bound)) => bound,
-            (Progress::Streamed, OutputLimit::Open { at_most }) => at_most.unwrap_or(Tokens::MAX),
+        let bound = match (growth, output) {
+            (Growth::Unknown, output) => self.reservation.expected_output(output),
+            (Growth::Foreseen, OutputLimit::Asked(bound)) => bound,
+            (Growth::Foreseen, OutputLimit::Open { at_most }) => at_most.unwrap_or(Tokens::MAX),
         };
         Some(bound.clamp(Tokens::new(1), room.max(Tokens::new(1))))
     }

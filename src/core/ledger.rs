@@ -6,6 +6,7 @@
 //! lease or a negative balance is a bug and panics.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::backend::{BackendId, Capacity};
 use super::demand::{OutputLimit, Progress, TenantId};
@@ -56,12 +57,14 @@ pub(super) struct Entry {
     pub(super) admitted: Time,
 }
 
-/// What is foreseen of a lease whose growth is seen.
+/// What is foreseen of a lease whose growth is seen, or goes by the engine's pace.
 #[derive(Clone, Debug)]
 pub(super) struct Growing {
     pub(super) curve: Curve,
     /// Tokens after which each sequence is cut off, by its bound or the window.
     pub(super) bound: Tokens,
+    /// Tokens each is taken to have emitted where that is not seen.
+    age: Tokens,
     /// How it stands in the sums of its account.
     profile: Option<Profile>,
 }
@@ -91,6 +94,7 @@ impl Growing {
         Self {
             curve,
             bound,
+            age: Tokens::ZERO,
             profile: None,
         }
     }
@@ -105,7 +109,7 @@ impl Entry {
         Some(Runner {
             shape: &self.shape,
             curve: &growing.curve,
-            generated: self.generated,
+            generated: self.generated.max(growing.age),
             bound: growing.bound,
             prefix: self.prefix.blocks(),
         })
@@ -174,6 +178,13 @@ impl Ledger {
     ) -> Option<(ClassKey, Growth)> {
         let backend = self.home(lease);
         self.account_mut(backend).grow(lease, generated, curve)
+    }
+
+    /// What is not seen on `backend` has gone on at `step` a token.
+    pub(super) fn age(&mut self, now: Time, backend: BackendId, step: Duration) {
+        if let Some(account) = self.accounts.get_mut(&backend) {
+            account.age(now, step);
+        }
     }
 
     /// Gives everything of `lease` back.

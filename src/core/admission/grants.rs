@@ -33,6 +33,7 @@ impl Admission {
             cost: entry.cost,
         };
         let lease = self.ledger.take(place.backend, entry);
+        self.age(now, place.backend);
         if demand.work != Work::Aside {
             self.on_taken(place.backend, lease);
             self.on_sent(now, (place.backend, lease), demand);

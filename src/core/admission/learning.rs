@@ -1,8 +1,8 @@
 //! What the pool learns of its answers: facts of leases on their way to what
 //! forecasts lengths, and how far its forecast was off.
 
-use super::{Admission, ClassKey, Demand, End, Entry, OutputLimit, Placement, Shape, Tokens, Work};
-use crate::core::demand::Progress;
+use super::{Admission, ClassKey, Demand, End, Entry, OutputLimit, Placement, Shape, Tokens};
+use crate::core::fit;
 use crate::core::ledger::Growing;
 use crate::core::lengths::Growth;
 
@@ -19,15 +19,16 @@ impl Admission {
         mean.believable()
     }
 
-    /// How the sequences of `demand` are expected to grow at `place`, where that is
-    /// seen.
+    /// How the sequences of `demand` are expected to grow at `place`, where that can
+    /// be followed.
     pub(super) fn growing(
         &self,
         demand: &Demand,
         shape: &Shape,
         place: Placement,
     ) -> Option<Growing> {
-        let is_seen = demand.work == Work::Generate && demand.progress == Progress::Streamed;
+        let backend = self.backend(place.backend)?;
+        let growth = backend.growth_of(demand, self.ledger.account(place.backend));
         let room = shape.largest_output(&self.capacity_of(place.backend))?;
         let asked = match place.output {
             OutputLimit::Asked(bound) => bound,
@@ -35,7 +36,7 @@ impl Admission {
         };
         let bound = asked.clamp(Tokens::new(1), room.max(Tokens::new(1)));
         let curve = self.lengths.curve(ClassKey::of(demand), place.output);
-        is_seen.then(|| Growing::new(curve, bound))
+        (growth == fit::Growth::Foreseen).then(|| Growing::new(curve, bound))
     }
 
     /// A lease ended, its sequences having emitted `generated` tokens together.

@@ -6,7 +6,6 @@ use super::{Admission, Effect};
 use crate::core::backend::{BackendId, Observed};
 use crate::core::ledger::InUse;
 use crate::core::outlook::watch::Reading;
-use crate::core::pace::Load;
 use crate::core::placement::Reservation;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
@@ -27,6 +26,7 @@ impl Admission {
             Reservation::Strict => 1.0,
             Reservation::Forecast(policy) => policy.margin,
         };
+        self.age(now, id);
         let usage = self.in_use(id, &seen);
         let Some(backend) = self.backend_mut(id) else {
             return;
@@ -61,13 +61,21 @@ impl Admission {
             return InUse::default();
         };
         let account = self.ledger.account(id);
-        let load = Load {
-            context: account.held().tokens(capacity.block_size),
-            sequences: account.sequences(),
-        };
-        let ahead = backend.pace.step(load).map_or(Tokens::ZERO, |step| {
-            Tokens::new(1000).share(UNSEEN_FOR / step.max(1e-3) / 1000.0)
+        let ahead = backend.step(account).map_or(Tokens::ZERO, |step| {
+            Tokens::new(1000).share(UNSEEN_FOR / step.as_secs_f64() / 1000.0)
         });
         account.usage(seen, &capacity, ahead)
+    }
+
+    /// What runs on `id` unseen goes on at the pace of what is seen.
+    pub(super) fn age(&mut self, now: Time, id: BackendId) {
+        if self.ledger.account(id).is_aged_at(now) {
+            return;
+        }
+        let backend = self.backend(id);
+        let step = backend.and_then(|backend| backend.step(self.ledger.account(id)));
+        if let Some(step) = step {
+            self.ledger.age(now, id, step);
+        }
     }
 }

@@ -15,6 +15,9 @@ use crate::core::units::{Blocks, Tokens};
 /// Growth after which a lease is foreseen by what has been learned since.
 const REFRESH: u64 = 16;
 
+/// How often what is not seen is made older: a few tokens each time.
+const AGING: Duration = Duration::from_millis(200);
+
 /// How long a lease that has ended may still be in a scrape that was under way.
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
@@ -33,6 +36,8 @@ pub(in crate::core) struct Account {
     capacity: Option<Capacity>,
     /// Leases that have ended lately, in order.
     ended: VecDeque<Ended>,
+    /// When the leases whose growth is not seen were last made older.
+    aged: Time,
 }
 
 /// What a lease used when it ended.
@@ -206,6 +211,46 @@ impl Account {
             entry.own = own;
         }
         news
+    }
+
+    /// Whether what is not seen should be made older.
+    pub(in crate::core) fn is_aged_at(&self, now: Time) -> bool {
+        now.since(self.aged) < AGING
+    }
+
+    /// Leases whose growth is not seen have emitted a token each `step` since they
+    /// were admitted: their prefill counted as tokens, so rather too many. One that
+    /// should have ended holds all it may need from then on.
+    pub(super) fn age(&mut self, now: Time, step: Duration) {
+        let Some(capacity) = self.capacity else {
+            return;
+        };
+        if step.is_zero() {
+            return;
+        }
+        self.aged = now;
+        let unseen = |entry: &&mut Entry| entry.progress == Progress::Unseen;
+        for entry in self.leases.values_mut().filter(unseen) {
+            let steps = now.since(entry.admitted).as_nanos() / step.as_nanos();
+            let age = Tokens::new(u64::try_from(steps).unwrap_or(u64::MAX));
+            let Some(growing) = &mut entry.growing else {
+                continue;
+            };
+            if let Some(profile) = growing.profile.take() {
+                self.sums.take_off(&profile);
+            }
+            growing.age = age.min(growing.bound);
+            let own = entry.shape.blocks(growing.age, &capacity);
+            let own = own.saturating_sub(entry.prefix.blocks()).max(entry.own);
+            self.held += own - entry.own;
+            entry.own = own;
+            if age < growing.bound {
+                foresee(entry, &capacity, &mut self.sums);
+            } else {
+                entry.growing = None;
+                self.fixed += own;
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, now: Time, lease: LeaseId) -> Entry {

@@ -128,6 +128,55 @@ fn an_unseen_answer_is_reserved_in_full_under_the_forecast() {
 }
 
 #[test]
+fn an_unseen_answer_ages_by_the_pace_of_its_siblings() {
+    let (mut pool, ids) = pool(
+        policy(Reservation::Forecast(ForecastPolicy::default())),
+        &[(STANDARD, 400)],
+    );
+    let seen = admit(&mut pool, 0.0, demand(160, 900));
+    // A token each 20 ms.
+    for token in 1..=200_u32 {
+        let now = at(f64::from(token) * 0.02);
+        pool.on_growth(
+            now,
+            seen.lease,
+            Tokens::new(u64::from(token)),
+            &mut Vec::new(),
+        );
+    }
+    let unseen = Demand {
+        progress: crate::core::demand::Progress::Unseen,
+        ..demand(160, 400)
+    };
+    let grant = admit(&mut pool, 4.0, unseen);
+    assert_eq!(
+        grant.blocks,
+        Blocks::new(10),
+        "its prompt, not all of 35 blocks"
+    );
+    let held = |pool: &mut Admission, seconds| {
+        let seen = Observed {
+            at: at(seconds),
+            used: Blocks::ZERO,
+            running: 2,
+            waiting: 0,
+            preemptions: 0,
+        };
+        pool.on_observed(at(seconds), ids[0], seen, &mut Vec::new());
+        assert!(pool.books_are_right());
+        // Less the 23 of its sibling.
+        pool.state(at(seconds)).backends[0].held.get() - 23
+    };
+    // 200 tokens later, give or take what the pace is off.
+    let after = held(&mut pool, 8.0);
+    assert!((20..=26).contains(&after), "{after}");
+    // Long past its end it still holds all it may have needed.
+    assert_eq!(held(&mut pool, 60.0), 35);
+    release(&mut pool, 61.0, grant);
+    assert!(pool.books_are_right());
+}
+
+#[test]
 fn samples_and_lists_of_prompts_are_charged_as_the_sequences_they_are() {
     let mut pool = strict(&[(STANDARD, 700)]);
     let eight = Demand {
