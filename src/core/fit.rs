@@ -165,7 +165,7 @@ impl Fleet<'_> {
             fixed += now.saturating_sub(asked.demand.prefix.blocks());
         }
         let room = Room {
-            blocks: plan.as_f64() - fixed.as_f64() - watch.surplus(),
+            blocks: plan.as_f64() - fixed.as_f64(),
             confidence: watch.confidence(policy.confidence),
             doubt: watch.doubt(self.now, self.observed_for, capacity),
             kept: None,

@@ -18,8 +18,8 @@ const UNSEEN_FOR: f64 = 1.0;
 impl Admission {
     /// A scrape came in. What the engine uses beyond what our own leases can
     /// account for belongs to somebody else, and counts until a scrape says
-    /// otherwise or it is stale; what they can, but were not known to, and what it
-    /// has preempted go to the watch on the forecast. A scrape older than the last
+    /// otherwise or it is stale; what it has preempted goes to the
+    /// watch on the forecast. A scrape older than the last
     /// one is ignored.
     pub fn on_observed(&mut self, now: Time, id: BackendId, seen: Observed, out: &mut Vec<Effect>) {
         let share = match &self.policy.reservation {
@@ -42,8 +42,6 @@ impl Admission {
         backend.watch.on_reading(Reading {
             at: seen.at,
             preemptions: seen.preemptions,
-            used: used - foreign,
-            foreseen: usage.known,
             share,
         });
         if foreign < before.0 || backend.watch.is_easier_than(&before.1) {

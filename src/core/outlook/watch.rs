@@ -1,18 +1,18 @@
 //! What an engine's own figures say of the forecast, and what follows from it.
 //!
 //! A preemption means that too much was planned: the forecast becomes surer and
-//! plans less of the pool at once, and comes back slowly. What an engine uses
-//! beyond what is known of is believed quickly and forgotten slowly. A scrape
-//! that is late never holds anything up: it only makes the forecast less sure.
+//! plans less of the pool at once, and comes back slowly. A scrape that is late
+//! never holds anything up: it only makes the forecast less sure. What an engine
+//! uses beyond the books is not its matter: that is foreign, or tokens on their
+//! way, and a bias learned from those would only idle memory.
 
 use std::time::Duration;
 
 use crate::core::backend::Capacity;
 use crate::core::time::Time;
-use crate::core::units::Blocks;
 
 /// What each preemption adds to the confidence, of at most so many at a time.
-const ALARM: (f64, u64) = (0.15, 4);
+const ALARM: (f64, u32) = (0.15, 4);
 
 /// The most that is asked for, in standard deviations.
 const MOST_CONFIDENCE: f64 = 4.0;
@@ -29,9 +29,6 @@ const SHARES: (f64, f64) = (0.80, 0.985);
 /// What it comes back by, per second without a preemption.
 const RECOVERY: f64 = 0.000_05;
 
-/// How much of a surprise is believed at once, upwards and downwards.
-const GAIN: (f64, f64) = (0.3, 0.05);
-
 /// Deviation for each second without a scrape, and the most, in shares of a pool.
 const STALE: (f64, f64) = (0.02, 0.10);
 
@@ -44,8 +41,6 @@ pub(in crate::core) struct Watch {
     alarm: f64,
     /// Added to the share that is set.
     shift: f64,
-    /// Blocks in use beyond what is known of.
-    surplus: f64,
 }
 
 /// What a scrape said, as the forecast sees it.
@@ -55,10 +50,6 @@ pub(in crate::core) struct Reading {
     pub(in crate::core) at: Time,
     /// The engine's count of preemptions.
     pub(in crate::core) preemptions: u64,
-    /// Blocks in use by nobody else.
-    pub(in crate::core) used: Blocks,
-    /// Blocks that the books foresaw for that moment.
-    pub(in crate::core) foreseen: Blocks,
     /// The share of a pool that is planned by the settings.
     pub(in crate::core) share: f64,
 }
@@ -72,8 +63,6 @@ impl Watch {
         let Reading {
             at,
             preemptions,
-            used,
-            foreseen,
             share,
         } = reading;
         let (since, before) = self
@@ -84,21 +73,19 @@ impl Watch {
         let more = preemptions.saturating_sub(before);
         if more > 0 {
             let (each, most) = ALARM;
-            self.alarm += each * Blocks::new(more.min(most)).as_f64();
+            let counted = u32::try_from(more).unwrap_or(u32::MAX).min(most);
+            self.alarm += each * f64::from(counted);
             self.shift = (self.share(share) * CUT).max(SHARES.0.min(share)) - share;
         } else {
             self.alarm = (self.alarm - CALM * passed).max(0.0);
             let back = self.shift + RECOVERY * passed;
             self.shift = back.min((SHARES.1 - share).max(0.0));
         }
-        let surprise = used.as_f64() - foreseen.as_f64() - self.surplus;
-        let gain = if surprise > 0.0 { GAIN.0 } else { GAIN.1 };
-        self.surplus = (self.surplus + gain * surprise).max(0.0);
     }
 
     /// Whether more may be admitted by this than by `other`.
     pub(in crate::core) fn is_easier_than(&self, other: &Self) -> bool {
-        self.alarm < other.alarm || self.shift > other.shift || self.surplus < other.surplus
+        self.alarm < other.alarm || self.shift > other.shift
     }
 
     /// Standard deviations to leave, where `set` are by the settings.
@@ -109,11 +96,6 @@ impl Watch {
     /// Share of the pool to plan, where `set` is by the settings.
     pub(in crate::core) fn share(&self, set: f64) -> f64 {
         (set + self.shift).min(1.0)
-    }
-
-    /// Blocks in use beyond what is known of.
-    pub(in crate::core) fn surplus(&self) -> f64 {
-        self.surplus
     }
 
     /// Deviation in blocks for want of a scrape, from `fresh_for` after the last on.
@@ -141,16 +123,7 @@ mod tests {
         Reading {
             at: at(seconds),
             preemptions,
-            used: Blocks::ZERO,
-            foreseen: Blocks::ZERO,
             share: 0.97,
-        }
-    }
-
-    fn used(seconds: f64, used: u64) -> Reading {
-        Reading {
-            used: Blocks::new(used),
-            ..reading(seconds, 0)
         }
     }
 
@@ -195,29 +168,6 @@ mod tests {
             watch.on_reading(reading(seconds, count));
         }
         assert_eq!(watch.confidence(1.64), 1.64);
-    }
-
-    #[test]
-    fn a_surplus_is_believed_quickly_and_forgotten_slowly() {
-        let mut watch = Watch::default();
-        for second in 0..10 {
-            watch.on_reading(used(f64::from(second), 100));
-        }
-        assert!(
-            (97.0..100.0).contains(&watch.surplus()),
-            "{}",
-            watch.surplus()
-        );
-        watch.on_reading(used(10.0, 0));
-        assert!(
-            (92.0..95.0).contains(&watch.surplus()),
-            "{}",
-            watch.surplus()
-        );
-        for second in 11..200 {
-            watch.on_reading(used(f64::from(second), 0));
-        }
-        assert!(watch.surplus() < 0.1, "{}", watch.surplus());
     }
 
     #[test]
