@@ -196,7 +196,6 @@ fn plan_json(plan: &Plan) -> Value {
     json!({
         "confidence": plan.confidence,
         "share": plan.share,
-        "surplus_blocks": plan.surplus,
     })
 }
 

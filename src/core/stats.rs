@@ -59,8 +59,6 @@ pub struct Plan {
     pub confidence: f64,
     /// Share of the pool that is planned.
     pub share: f64,
-    /// Blocks in use beyond what is known of, as far as that is believed.
-    pub surplus: f64,
 }
 
 /// The waiting line.

@@ -171,7 +171,6 @@ impl Admission {
             Reservation::Forecast(policy) => Some(Plan {
                 confidence: watch.confidence(policy.confidence),
                 share: watch.share(policy.margin),
-                surplus: watch.surplus(),
             }),
         }
     }

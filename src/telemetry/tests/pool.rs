@@ -38,7 +38,6 @@ fn backend(generation: u32, held: u64) -> BackendState {
         plan: Some(Plan {
             confidence: 1.79,
             share: 0.96,
-            surplus: 2.5,
         }),
         prefill_ahead: Duration::from_millis(250),
         prefill_of_1000: Duration::from_millis(100),
