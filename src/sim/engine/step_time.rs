@@ -2,8 +2,9 @@
 //!
 //! The form and the coefficients are a fit to measured kernels of an 8-billion-parameter
 //! model under vLLM 0.19 (LLMServingSim profiles, commit 5daddb21). Against two whole runs
-//! of the real engine, mean times to the first token and between tokens are within 4 % where
-//! computation decides and within 5 % where KV memory does (tests/calibration). It says
+//! of the real engine, times to the first token (mean, p50, p90, p99) and between tokens
+//! (mean, p99) are within 4 % where computation decides and within 5 % where KV memory does
+//! (tests/calibration); nothing was fitted to those runs. It says
 //! nothing of tensor parallelism or other models.
 
 use std::time::Duration;
