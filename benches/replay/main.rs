@@ -68,6 +68,8 @@ fn main() -> Outcome<()> {
         let names = wanted.as_deref().map(|names| names.split(','));
         names.is_none_or(|mut names| names.any(|name| name == case.name))
     };
+    let results = folder().join("results");
+    fs::create_dir_all(&results)?;
     let mut csv = String::new();
     println!(
         "| case | {} |",
@@ -82,10 +84,9 @@ fn main() -> Outcome<()> {
             append(&mut csv, (case.name, workload.name), &played)?;
         }
         println!("| {} | {} |", case.name, cells.join(" | "));
+        // After each case, so that a run that is ended early leaves what it found.
+        fs::write(results.join("ablations.csv"), &csv)?;
     }
-    let results = folder().join("results");
-    fs::create_dir_all(&results)?;
-    fs::write(results.join("ablations.csv"), csv)?;
     Ok(())
 }
 
