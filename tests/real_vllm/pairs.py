@@ -1,9 +1,8 @@
 """The goals of the oversubscription loads, in pairs: without the gateway, through it, and beside them
 the engine's own watermark.
 
-One run says little on a machine whose speed wanders. So each round runs every path once, one
-after the other, in an order that turns from round to round, and walls are compared within their
-round.
+One run says little on a machine whose speed wanders. So each round runs both paths one after the
+other, in turned order, and every other round the rival too; walls are compared within their round.
 """
 
 import statistics
@@ -17,9 +16,10 @@ OURS = "tidegate"
 RIVAL = "no gateway, `--watermark 0.2`"
 
 
-def rounds(count, paths):
-    """`count` rounds of `paths`, each begun by the next of them."""
-    return [paths[turn % len(paths) :] + paths[: turn % len(paths)] for turn in range(count)]
+def rounds(count):
+    """`count` rounds, begun by either path in turn; the rival runs in every other one."""
+    pairs = [[BARE, OURS] if turn % 2 == 0 else [OURS, BARE] for turn in range(count)]
+    return [pair + [RIVAL] * (turn % 2 == 0) for turn, pair in enumerate(pairs)]
 
 
 def spread(values, digits):
