@@ -1,4 +1,5 @@
-//! What one decision costs: submit, release, and a release that lets the next in.
+//! What one decision costs: submit, release, and a first token, each with the drain
+//! that lets the next ones in.
 //!
 //! Measured: the pure core (`Admission`), for 1 to 64 backends and 0 to 10,000
 //! waiting requests, under both reservations; each line is the median and the
@@ -55,6 +56,7 @@ fn main() {
             let place = format!("{name} {backends} backends {waiting} waiting");
             report(&format!("{place}: submit"), run.submit);
             report(&format!("{place}: release"), run.release);
+            report(&format!("{place}: first token"), run.first_token);
         }
     }
 }
@@ -62,10 +64,14 @@ fn main() {
 struct Run {
     submit: Vec<Duration>,
     release: Vec<Duration>,
+    first_token: Vec<Duration>,
 }
 
 fn report(what: &str, mut samples: Vec<Duration>) {
     samples.sort_unstable();
+    if samples.is_empty() {
+        return;
+    }
     let at = |share: usize| samples[(samples.len() - 1) * share / 100].as_nanos();
     println!("{what:<44} {:>10} {:>10}", at(50), at(99));
 }
@@ -90,7 +96,11 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
     let mut waits = 0;
     while waits < waiting.max(1) {
         match submit(&mut pool, now, demand(&mut seed)) {
-            Verdict::Admit(grant) => leases.push(grant.lease),
+            Verdict::Admit(grant) => {
+                now = now + Duration::from_millis(20);
+                pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
+                leases.push(grant.lease);
+            }
             Verdict::Wait(_) => waits += 1,
             Verdict::Reject(reject) => panic!("{reject}"),
         }
@@ -98,6 +108,7 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
     let mut run = Run {
         submit: Vec::with_capacity(calls),
         release: Vec::with_capacity(calls),
+        first_token: Vec::with_capacity(calls),
     };
     for _ in 0..calls {
         now = now + Duration::from_millis(5);
@@ -117,20 +128,38 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
             out.pop();
             pool.handle_timeout(now, &mut out);
         }
-        let granted = out.iter().filter_map(|effect| match effect {
-            Effect::Grant { grant, .. } => Some(grant.lease),
-            _ => None,
-        });
-        leases.extend(granted);
+        let mut fresh = granted(&out);
+        while let Some(lease) = fresh.pop() {
+            leases.push(lease);
+            now = now + Duration::from_millis(1);
+            out.clear();
+            let start = Instant::now();
+            pool.on_growth(now, lease, Tokens::new(1), &mut out);
+            run.first_token.push(start.elapsed());
+            while matches!(out.last(), Some(Effect::Again)) {
+                out.pop();
+                pool.handle_timeout(now, &mut out);
+            }
+            fresh.extend(granted(&out));
+        }
         let demand = demand(&mut seed);
         let start = Instant::now();
         let verdict = submit(&mut pool, now, demand);
         run.submit.push(start.elapsed());
         if let Verdict::Admit(grant) = verdict {
+            pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
             leases.push(grant.lease);
         }
     }
     run
+}
+
+fn granted(effects: &[Effect]) -> Vec<LeaseId> {
+    let granted = effects.iter().filter_map(|effect| match effect {
+        Effect::Grant { grant, .. } => Some(grant.lease),
+        _ => None,
+    });
+    granted.collect()
 }
 
 fn submit(pool: &mut Admission, now: Time, demand: Demand) -> Verdict {

@@ -125,6 +125,19 @@ impl Shape {
         }
     }
 
+    /// Whether every sequence may emit `output` tokens on an empty backend, at least
+    /// one where it generates.
+    pub fn could_emit(&self, output: Tokens, capacity: &Capacity) -> bool {
+        if self.work != Work::Generate {
+            return self
+                .largest_output(capacity)
+                .is_some_and(|room| output <= room);
+        }
+        let output = output.max(Tokens::new(1));
+        let context = self.longest().saturating_add(output);
+        context <= capacity.max_model_len && self.blocks(output, capacity) <= capacity.blocks
+    }
+
     /// The largest output per sequence that still fits an empty backend, or
     /// `None` where not even one token does.
     pub fn largest_output(&self, capacity: &Capacity) -> Option<Tokens> {

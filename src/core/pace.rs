@@ -71,6 +71,8 @@ pub(super) struct Pace {
     /// Whether anything was seen, here or on a sibling.
     knows_prefill: bool,
     knows_step: bool,
+    /// Observations so far.
+    seen: u64,
 }
 
 /// Something that was seen of a backend.
@@ -148,11 +150,19 @@ impl Pace {
             step: Line::new([0.02, 0.001, 0.0005]),
             knows_prefill: false,
             knows_step: false,
+            seen: 0,
         }
+    }
+
+    /// Whether the last observation is worth telling those that follow: the first
+    /// ones are, and later one in sixteen, since each costs every sibling a fit.
+    pub(super) const fn is_news(&self) -> bool {
+        self.seen <= 8 || self.seen.is_multiple_of(16)
     }
 
     /// Takes in what was seen of this backend. `tier` has taken it in already.
     pub(super) fn learn(&mut self, sample: Sample, tier: Option<&Self>) {
+        self.seen += 1;
         match sample {
             Sample::Prefill(work, seconds) => {
                 let features = [1.0, work.tokens, work.pairs];

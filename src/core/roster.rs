@@ -11,7 +11,7 @@ use super::outlook::watch::Watch;
 use super::pace::{Pace, Prefill};
 use super::queue::TicketId;
 use super::time::Time;
-use super::units::Blocks;
+use super::units::{Blocks, Tokens};
 
 /// A backend as placement sees it.
 #[derive(Clone, Debug)]
@@ -116,14 +116,12 @@ impl Backend {
 
     /// Whether the whole request fits this backend when it is empty.
     pub(super) fn could_hold(&self, shape: &Shape, output: OutputLimit) -> bool {
-        let room = self
-            .capacity
-            .as_ref()
-            .and_then(|capacity| shape.largest_output(capacity));
-        match output {
-            OutputLimit::Asked(bound) => room.is_some_and(|room| bound <= room),
-            OutputLimit::Open { .. } => room.is_some(),
-        }
+        let least = match output {
+            OutputLimit::Asked(bound) => bound,
+            OutputLimit::Open { .. } => Tokens::ZERO,
+        };
+        let capacity = self.capacity.as_ref();
+        capacity.is_some_and(|capacity| shape.could_emit(least, capacity))
     }
 
     /// Foreign blocks by a scrape that is still fresh; zero otherwise, since a

@@ -110,7 +110,7 @@ impl Admission {
         for backend in self.backends.iter_mut().filter(|b| b.tier == tier) {
             if backend.id == id {
                 backend.pace.learn(sample, Some(paces));
-            } else {
+            } else if paces.is_news() {
                 backend.pace.follow(paces);
             }
         }
