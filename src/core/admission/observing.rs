@@ -5,7 +5,7 @@
 use super::{Admission, Effect};
 use crate::core::backend::{BackendId, Observed};
 use crate::core::ledger::InUse;
-use crate::core::outlook::watch::Reading;
+use crate::core::outlook::watch::{Fault, Reading};
 use crate::core::placement::Reservation;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
@@ -42,6 +42,11 @@ impl Admission {
         backend.watch.on_reading(Reading {
             at: seen.at,
             preemptions: seen.preemptions,
+            fault: if usage.known.saturating_mul(2) >= used {
+                Fault::Ours
+            } else {
+                Fault::Others
+            },
             share,
         });
         if foreign < before.0 || backend.watch.is_easier_than(&before.1) {
@@ -67,12 +72,15 @@ impl Admission {
 
     /// What runs on `id` unseen goes on at the pace of what is seen.
     pub(super) fn age(&mut self, now: Time, id: BackendId) {
-        if self.ledger.account(id).is_aged_at(now) {
+        // A scrape may come in after its backend has gone.
+        let Some(backend) = self.backend(id) else {
+            return;
+        };
+        let account = self.ledger.account(id);
+        if account.is_aged_at(now) {
             return;
         }
-        let backend = self.backend(id);
-        let step = backend.and_then(|backend| backend.step(self.ledger.account(id)));
-        if let Some(step) = step {
+        if let Some(step) = backend.step(account) {
             self.ledger.age(now, id, step);
         }
     }

@@ -50,8 +50,19 @@ pub(in crate::core) struct Reading {
     pub(in crate::core) at: Time,
     /// The engine's count of preemptions.
     pub(in crate::core) preemptions: u64,
+    /// Whose forecast was wrong if there were any.
+    pub(in crate::core) fault: Fault,
     /// The share of a pool that is planned by the settings.
     pub(in crate::core) share: f64,
+}
+
+/// Who filled an engine that preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::core) enum Fault {
+    /// Our own leases hold at least half of what is used.
+    Ours,
+    /// Somebody else does: planning less would not help.
+    Others,
 }
 
 // === impl Watch ===
@@ -63,6 +74,7 @@ impl Watch {
         let Reading {
             at,
             preemptions,
+            fault,
             share,
         } = reading;
         let (since, before) = self
@@ -71,7 +83,7 @@ impl Watch {
             .unwrap_or((at, preemptions));
         let passed = at.since(since).as_secs_f64();
         let more = preemptions.saturating_sub(before);
-        if more > 0 {
+        if more > 0 && fault == Fault::Ours {
             let (each, most) = ALARM;
             let counted = u32::try_from(more).unwrap_or(u32::MAX).min(most);
             self.alarm += each * f64::from(counted);
@@ -123,6 +135,7 @@ mod tests {
         Reading {
             at: at(seconds),
             preemptions,
+            fault: Fault::Ours,
             share: 0.97,
         }
     }
@@ -159,6 +172,18 @@ mod tests {
         assert_eq!(watch.confidence(1.64), 4.0);
         // Somebody who plans less than the floor keeps that.
         assert!(watch.share(0.6) <= 0.6);
+    }
+
+    #[test]
+    fn what_others_preempt_by_filling_an_engine_changes_nothing() {
+        let mut watch = Watch::default();
+        for (seconds, count) in [(0.0, 0), (1.0, 14)] {
+            watch.on_reading(Reading {
+                fault: Fault::Others,
+                ..reading(seconds, count)
+            });
+        }
+        assert_eq!(watch.confidence(1.64), 1.64);
     }
 
     #[test]
