@@ -28,6 +28,7 @@ use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::Totals;
 use super::time::Time;
+use super::trunk::Trunk;
 use super::units::Tokens;
 use super::waits::{Backlog, Drain, Returns, Waits};
 
@@ -87,6 +88,7 @@ pub struct Admission {
     round: Round,
     failures: failures::Failures,
     next_generation: u32,
+    trunk: Trunk,
 }
 
 /// Where the drain of the queue stands.
@@ -150,6 +152,7 @@ impl Admission {
             round: Round::default(),
             failures: failures::Failures::default(),
             next_generation: 0,
+            trunk: Trunk::default(),
         }
     }
 
@@ -192,7 +195,7 @@ impl Admission {
             demand,
             shape: &shape,
             ticket: None,
-            sketch: &Sketch::default(),
+            sketch: &Sketch::leaving(self.trunk.left_by(now, self.size_of(demand, demand.output))),
         };
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
@@ -249,6 +252,7 @@ impl Admission {
     /// nothing in between.
     pub fn commit(&mut self, now: Time, demand: Demand, decision: Decision) -> Verdict {
         self.totals.received += 1;
+        self.trunk.on_asked(self.size_of(&demand, demand.output));
         match decision {
             Decision::Admit(placement) => {
                 let shape = Shape::of(&demand);

@@ -20,7 +20,11 @@ use super::units::{Blocks, Tokens};
 /// What was worked out of a request for the first backend of a kind, so that it
 /// is not for every one of them.
 #[derive(Debug, Default)]
-pub(super) struct Sketch(RefCell<Vec<Foreseen>>);
+pub(super) struct Sketch {
+    foreseen: RefCell<Vec<Foreseen>>,
+    /// Share of a pool that it must leave free.
+    left: f64,
+}
 
 /// A request as it would run on backends that are alike.
 #[derive(Debug)]
@@ -154,7 +158,9 @@ impl Fleet<'_> {
             return (taken <= capacity.blocks).then_some(now);
         }
         let watch = &site.backend.watch;
-        let plan = capacity.blocks.share(watch.share(policy.margin));
+        let plan = capacity
+            .blocks
+            .share(watch.share(policy.margin) * (1.0 - asked.sketch.left));
         if taken > plan {
             return None;
         }
@@ -213,6 +219,14 @@ fn runner<'a>(asked: Asked<'a>, foreseen: &'a Foreseen) -> Runner<'a> {
 // === impl Sketch ===
 
 impl Sketch {
+    /// Of a request that must leave this share of a pool free.
+    pub(super) fn leaving(left: f64) -> Self {
+        Self {
+            left,
+            ..Self::default()
+        }
+    }
+
     /// Asks about `asked` on a backend of `capacity`.
     fn with<T>(
         &self,
@@ -221,7 +235,7 @@ impl Sketch {
         (capacity, bound, output): (&Capacity, Tokens, OutputLimit),
         ask: impl FnOnce(&Foreseen) -> T,
     ) -> T {
-        let mut known = self.0.borrow_mut();
+        let mut known = self.foreseen.borrow_mut();
         let alike = |seen: &Foreseen| seen.bound == bound && are_alike(&seen.like, capacity);
         if let Some(seen) = known.iter().find(|seen| alike(seen)) {
             return ask(seen);

@@ -30,5 +30,6 @@ pub mod reject;
 mod roster;
 pub mod stats;
 pub mod time;
+mod trunk;
 pub mod units;
 pub mod waits;

@@ -80,8 +80,23 @@ pub(super) struct Waiter {
     pub(super) arrived: Time,
     /// When it cannot have its first token in time any more.
     pub(super) in_vain: Option<Time>,
+    /// Tokens of KV times seconds that it is expected to hold.
+    pub(super) size: f64,
+    /// What it waited for when last looked at.
+    pub(super) lacked: Lacked,
     /// The round of the drain that has looked at it last.
     pub(super) examined: u64,
+}
+
+/// What a waiter waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacked {
+    /// It was not looked at yet, or waits for its turn or its tenant.
+    Nothing,
+    /// Room on a backend.
+    Memory,
+    /// First tokens of those sent before it.
+    Compute,
 }
 
 /// The line.
@@ -200,6 +215,13 @@ impl Queue {
 
     pub(super) fn get(&self, ticket: TicketId) -> Option<&Waiter> {
         self.waiters.get(&ticket)
+    }
+
+    /// Notes what a waiter was found to wait for.
+    pub(super) fn note(&mut self, ticket: TicketId, lacked: Lacked) {
+        if let Some(waiter) = self.waiters.get_mut(&ticket) {
+            waiter.lacked = lacked;
+        }
     }
 
     pub(super) fn get_mut(&mut self, ticket: TicketId) -> Option<&mut Waiter> {

@@ -59,6 +59,18 @@ impl Admission {
         self.cost_of(usage)
     }
 
+    /// Tokens of KV times seconds that a request is expected to hold. O(backends).
+    pub(super) fn size_of(&self, demand: &Demand, output: OutputLimit) -> f64 {
+        self.usage_of(demand, output).size()
+    }
+
+    /// Tokens of the largest pool that may be used; at least 1.
+    pub(super) fn largest_pool(&self) -> f64 {
+        let pools = self.usable().filter_map(|backend| backend.capacity);
+        let largest = pools.map(|capacity| capacity.pool()).max();
+        largest.unwrap_or_default().max(Tokens::new(1)).as_f64()
+    }
+
     /// The larger of the shares of this pool.
     pub(super) fn cost_of(&self, usage: Usage) -> Cost {
         usage.cost(self.kv())

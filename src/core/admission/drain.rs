@@ -15,7 +15,7 @@ use crate::core::backend::Trust;
 use crate::core::fairness::Turn;
 use crate::core::fit::Sketch;
 use crate::core::placement::{Asked, Placement, Prospect};
-use crate::core::queue::{TicketId, Unserved, Waiter};
+use crate::core::queue::{Lacked, TicketId, Unserved, Waiter};
 use crate::core::reject::Reject;
 use crate::core::roster::Backend;
 use crate::core::time::Time;
@@ -259,6 +259,7 @@ impl Admission {
                     .get(ticket)
                     .expect("an examined ticket is in the queue");
                 self.failures.record_shut(waiter);
+                self.queue.note(ticket, Lacked::Compute);
             }
             Finding::Late => {
                 self.expire(now, ticket, out);
@@ -279,6 +280,7 @@ impl Admission {
 
     /// A waiter has found no memory: its tenant may want its share back.
     fn note_shortage(&mut self, ticket: TicketId) {
+        self.queue.note(ticket, Lacked::Memory);
         let waiter = self
             .queue
             .get(ticket)
@@ -347,7 +349,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
-            sketch: &Sketch::default(),
+            sketch: &Sketch::leaving(self.trunk.left_by(now, waiter.size)),
         };
         let (tenant, tokens) = (waiter.demand.tenant, self.tokens_of(&waiter.demand, output));
         // The share may have been lowered since it joined the line.

@@ -1,8 +1,9 @@
 //! Where a request stands in its tenant's line, and until when it is worth serving.
 //!
 //! It stands by the last instant at which its prefill must begin to be in time,
-//! plus a multiple of that prefill: of two that are as urgent the shorter goes
-//! first, and both grow older alike. A request that cannot have its first token in
+//! plus a multiple of the time it takes an engine, its compute or the whole of its
+//! memory: of two that are as urgent the smaller goes first, and both grow older
+//! alike. A request that cannot have its first token in
 //! time any more, even on the fastest engine with nothing else to do, is refused
 //! at that instant: it would only take the place of those that can. It is never
 //! refused before, and without a wish for its first token only at its deadline.
@@ -15,7 +16,7 @@ use crate::core::ahead::span;
 use crate::core::backend::Tier;
 use crate::core::demand::{Demand, OutputLimit};
 use crate::core::footprint::Shape;
-use crate::core::queue::{TicketId, Waiter};
+use crate::core::queue::{Lacked, TicketId, Waiter};
 use crate::core::time::Time;
 
 impl Admission {
@@ -29,13 +30,16 @@ impl Admission {
         let shape = Shape::of(&demand);
         let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
         let key = self.key_of(now, &demand, &shape);
-        let cost = self.cost_of(self.usage_of(&demand, output));
+        let usage = self.usage_of(&demand, output);
+        let cost = self.cost_of(usage);
         Waiter {
             cost,
             promise: self.promise(demand.tenant, key, cost),
             tokens: self.tokens_of(&demand, output),
             key,
             in_vain: self.in_vain_from(now, &demand, &shape),
+            size: usage.size(),
+            lacked: Lacked::Nothing,
             arrived,
             since: now,
             examined: self.round.number,
@@ -52,7 +56,9 @@ impl Admission {
         let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
         let wanted = demand.first_token_by.unwrap_or(arrived + rules.patience);
         let prefill = self.fleet(now).foreseen_prefill(demand, shape);
-        wanted + span(prefill * (rules.order_weight - 1.0))
+        // Whatever it takes more of an engine: its compute, or its memory.
+        let memory = self.size_of(demand, demand.output) / self.largest_pool();
+        wanted + span(prefill.max(memory) * (rules.order_weight - 1.0))
     }
 
     /// The first instant at which `demand` cannot be served in time any more.
@@ -92,6 +98,9 @@ impl Admission {
             .drop_waiter(now, ticket)
             .expect("whoever waits in vain is in the queue");
         self.totals.refused += 1;
+        if waiter.lacked == Lacked::Memory {
+            self.trunk.on_lost(now, waiter.size);
+        }
         let reject = too_late(self.send_away(now, &waiter));
         out.push(Effect::Refuse { ticket, reject });
     }

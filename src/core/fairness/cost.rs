@@ -65,6 +65,11 @@ impl Cost {
 // === impl Usage ===
 
 impl Usage {
+    /// Tokens of KV times seconds.
+    pub(in crate::core) fn size(self) -> f64 {
+        self.held.as_f64() * self.stay.as_secs_f64()
+    }
+
     /// The larger of its two shares, in a pool that holds `kv` tokens. Where that is
     /// not known memory costs nothing.
     pub(in crate::core) fn cost(self, kv: Tokens) -> Cost {
