@@ -395,7 +395,10 @@ impl Admission {
             .get(ticket)
             .expect("an examined ticket is in the queue");
         let over = self.queue.bypass_is_over(waiter, now, &self.policy.queue);
-        if !over || self.has_set_aside(ticket) {
+        // One that wants its first token by some instant leaves at it: what is kept
+        // for it costs those who could still be in time more than it brings.
+        let leaves = waiter.demand.first_token_by.is_some();
+        if !over || leaves || self.has_set_aside(ticket) {
             return;
         }
         let asked = Asked {
