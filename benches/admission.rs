@@ -90,21 +90,8 @@ fn baseline(calls: usize) -> Vec<Duration> {
 /// Fills a pool, lines up `waiting` requests, then releases and submits in turn.
 fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize) -> Run {
     let mut pool = pool(reservation, backends);
-    let mut leases: Vec<LeaseId> = Vec::new();
     let mut seed = 1_u64;
-    let mut now = Time::ZERO;
-    let mut waits = 0;
-    while waits < waiting.max(1) {
-        match submit(&mut pool, now, demand(&mut seed)) {
-            Verdict::Admit(grant) => {
-                now = now + Duration::from_millis(20);
-                pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
-                leases.push(grant.lease);
-            }
-            Verdict::Wait(_) => waits += 1,
-            Verdict::Reject(reject) => panic!("{reject}"),
-        }
-    }
+    let (mut now, mut leases) = fill(&mut pool, &mut seed, waiting);
     let mut run = Run {
         submit: Vec::with_capacity(calls),
         release: Vec::with_capacity(calls),
@@ -152,6 +139,25 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
         }
     }
     run
+}
+
+/// Submits until `waiting` requests wait: when that is, and the leases granted.
+fn fill(pool: &mut Admission, seed: &mut u64, waiting: usize) -> (Time, Vec<LeaseId>) {
+    let mut leases = Vec::new();
+    let mut now = Time::ZERO;
+    let mut waits = 0;
+    while waits < waiting.max(1) {
+        match submit(pool, now, demand(seed)) {
+            Verdict::Admit(grant) => {
+                now = now + Duration::from_millis(20);
+                pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
+                leases.push(grant.lease);
+            }
+            Verdict::Wait(_) => waits += 1,
+            Verdict::Reject(reject) => panic!("{reject}"),
+        }
+    }
+    (now, leases)
 }
 
 fn granted(effects: &[Effect]) -> Vec<LeaseId> {

@@ -3,7 +3,7 @@
 //! Each tenant has a clock that advances by what it was served, divided by its
 //! weight; the backlogged tenant with the slowest clock is next (the virtual token
 //! counter of Sheng et al., OSDI 2024), within a slack in which the requests decide
-//! ([`order`]). What is charged is time of the whole pool ([`cost`]): the expected
+//! (`order`). What is charged is time of the whole pool (`cost`): the expected
 //! cost when a request is admitted, so that what is in flight counts at once,
 //! corrected to what it came to when it ends. A tenant that comes back from idling
 //! is lifted to where the others are, so that idleness is not saved up; while

@@ -174,7 +174,6 @@ impl Fleet<'_> {
             blocks: plan.as_f64() - fixed.as_f64(),
             confidence: watch.confidence(policy.confidence),
             doubt: watch.doubt(self.now, self.observed_for, capacity),
-            kept: None,
         };
         if growth == Growth::Unknown {
             return account.admits(None, capacity, room).then_some(now);

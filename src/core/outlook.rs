@@ -24,7 +24,6 @@ use sums::Moments;
 pub(super) use sums::Sums;
 
 mod exact;
-mod shadow;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -38,10 +37,6 @@ const HORIZONS: [u64; SLOTS - 1] = [
 
 /// The horizons, and the time beyond the last.
 const SLOTS: usize = 16;
-
-/// Who is there with no more than this probability is not in the way of whom
-/// something is kept for.
-const MAY_STAY: f64 = 0.1;
 
 /// A lease is never counted for more pools than this: it fits nowhere anyway.
 const MOST_POOLS: f64 = 4.0;
@@ -92,17 +87,6 @@ pub(super) struct Room {
     pub(super) confidence: f64,
     /// Deviation, in blocks, of what is not known otherwise.
     pub(super) doubt: f64,
-    /// What is kept for somebody who waits.
-    pub(super) kept: Option<Kept>,
-}
-
-/// Blocks that somebody who waits will need from some moment on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Kept {
-    /// Tokens of each sequence from now to then.
-    pub(super) from: Tokens,
-    /// How many.
-    pub(super) blocks: f64,
 }
 
 /// Those who run on a backend.
@@ -193,34 +177,9 @@ impl Runner<'_> {
 
 impl Room {
     fn within(self, pools: Pools) -> Self {
-        let kept = |kept: Kept| Kept {
-            blocks: kept.blocks / pools.blocks,
-            ..kept
-        };
         Self {
             blocks: self.blocks / pools.blocks,
             doubt: self.doubt / pools.blocks,
-            kept: self.kept.map(kept),
-            ..self
-        }
-    }
-
-    /// What is left of it for one that is there when each sequence has emitted
-    /// `ahead` more.
-    fn when(self, ahead: Tokens) -> Self {
-        let due = self.kept.filter(|kept| kept.from <= ahead);
-        Self {
-            blocks: self.blocks - due.map_or(0.0, |kept| kept.blocks),
-            ..self
-        }
-    }
-
-    /// The room for one that is most likely gone by the time something is kept
-    /// from: it is not in the way.
-    fn seen_by(self, newcomer: Runner<'_>) -> Self {
-        let stays = |kept: &Kept| newcomer.alive(kept.from) > MAY_STAY;
-        Self {
-            kept: self.kept.filter(stays),
             ..self
         }
     }
@@ -231,7 +190,6 @@ impl Room {
             blocks,
             confidence: z,
             doubt,
-            kept: _,
         } = self;
         if moments.most + z * doubt <= blocks {
             return false;
@@ -257,30 +215,21 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
     /// alone do not say.
     pub(super) fn admits(&self, newcomer: Option<(Runner<'a>, &Profile)>, room: Room) -> bool {
         let room = room.within(Pools::of(self.capacity));
-        let room = newcomer.map_or(room, |(runner, _)| room.seen_by(runner));
         let mut doubtful = [false; SLOTS];
         let mut is_clear = true;
-        for slot in 0..SLOTS {
+        for (slot, doubt) in doubtful.iter_mut().enumerate() {
             let (there, ending) = self.sums.with(newcomer.map(|(_, profile)| profile), slot);
-            let room = room.when(horizon(slot));
             if !room.is_passed_by(there.and(ending)) {
                 continue;
             }
             if room.is_passed_by(there) {
                 return false;
             }
-            doubtful[slot] = true;
+            *doubt = true;
             is_clear = false;
         }
         is_clear || self.ends_are_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
     }
-}
-
-/// The horizon of a slot; for what lies beyond the last, never.
-fn horizon(slot: usize) -> Tokens {
-    HORIZONS
-        .get(slot)
-        .map_or(Tokens::MAX, |&tokens| Tokens::new(tokens))
 }
 
 /// Whether leases grow on a backend of `one` as on one of `other`, and are counted

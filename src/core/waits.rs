@@ -2,7 +2,7 @@
 //!
 //! The work ahead of a request, as time of the pool, over the rate at which such work
 //! was let in while something waited, gives its wait up to a factor. What that factor
-//! has been, for waits of about that length, is followed by quantiles ([`Quantile`]):
+//! has been, for waits of about that length, is followed by quantiles (`Quantile`):
 //! whatever is wrong with the first figure corrects itself, and the spread of what
 //! comes true is told with it. The same is done for those who are sent away: they
 //! would have been let in when the next one like them was.

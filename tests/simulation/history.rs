@@ -75,7 +75,6 @@ impl History {
                     max_waiting,
                     priority: i32::try_from(random.between(0, 2)).unwrap(),
                     in_flight_share: f64::from(u32::try_from(random.between(0, 3)).unwrap()) / 4.0,
-                    ..TenantPolicy::default()
                 },
             );
         }
@@ -179,11 +178,7 @@ impl History {
             arrival: Arrival(0),
             served: ServedId(0),
             prompts: prompts(random, self.kind),
-            samples: if !plain && random.one_in(8) {
-                u32::try_from(random.between(2, 4)).unwrap()
-            } else {
-                1
-            },
+            samples: samples(random, self.kind),
             output: if open {
                 open_output(random)
             } else {
@@ -323,6 +318,14 @@ impl History {
         }
         invariants::all_zero_when_idle(&self.world);
         self.world.outcome.preemptions = self.world.preemptions();
+    }
+}
+
+fn samples(random: &mut Random, kind: Kind) -> u32 {
+    if kind != Kind::KnownLengths && random.one_in(8) {
+        u32::try_from(random.between(2, 4)).unwrap()
+    } else {
+        1
     }
 }
 

@@ -131,7 +131,6 @@ fn tenant_policy(random: &mut Random) -> TenantPolicy {
         max_waiting: places.map(|places| u32::try_from(places).unwrap()),
         priority: i32::try_from(random.between(0, 2)).unwrap(),
         in_flight_share: f64::from(u32::try_from(random.between(0, 3)).unwrap()) / 4.0,
-        ..TenantPolicy::default()
     }
 }
 

@@ -9,6 +9,7 @@ use crate::replay::metrics::{Class, Figures};
 use crate::replay::report::Row;
 
 type Figure = fn(&Figures) -> Option<f64>;
+type ByClass = fn(&Figures) -> &Class;
 
 /// Prints what was served, how fast, and what was refused and to whom.
 pub(super) fn print(rows: &[Row], out: &mut impl Write) -> Result<(), Failure> {
@@ -58,7 +59,7 @@ fn latency(rows: &[Row]) -> Table<6> {
         "FIRST TOKEN s, p50 p90 p99",
         "PER TOKEN ms, p50 p90 p99",
     ]);
-    let classes: [(&str, fn(&Figures) -> &Class); 3] = [
+    let classes: [(&str, ByClass); 3] = [
         ("to 4K", |figures| &figures.short),
         ("to 32K", |figures| &figures.middle),
         ("above", |figures| &figures.long),

@@ -220,29 +220,7 @@ impl Admission {
         self.mark_examined(ticket);
         self.round.resume = Some(turn);
         match self.find(now, ticket) {
-            Finding::Fits(placement) => {
-                let waiter = self
-                    .drop_waiter(now, ticket)
-                    .expect("an examined ticket is in the queue");
-                let Waiter {
-                    demand,
-                    shape,
-                    since,
-                    promise,
-                    ..
-                } = waiter;
-                self.keep_promise(promise, now - since);
-                let request = Admitted {
-                    demand: &demand,
-                    shape,
-                    since,
-                };
-                let grant = self.take(now, request, placement);
-                self.round.again |= self.flows.on_relieved(demand.tenant);
-                out.push(Effect::Grant { ticket, grant });
-                // The order of service has changed.
-                self.round.resume = None;
-            }
+            Finding::Fits(placement) => self.let_in(now, (ticket, placement), out),
             Finding::Never(reject) => self.refuse_waiter(now, (ticket, reject), out),
             Finding::NoRoom => {
                 let waiter = self
@@ -276,6 +254,35 @@ impl Admission {
                 out.push(Effect::Again);
             }
         }
+    }
+
+    fn let_in(
+        &mut self,
+        now: Time,
+        (ticket, placement): (TicketId, Placement),
+        out: &mut Vec<Effect>,
+    ) {
+        let waiter = self
+            .drop_waiter(now, ticket)
+            .expect("an examined ticket is in the queue");
+        let Waiter {
+            demand,
+            shape,
+            since,
+            promise,
+            ..
+        } = waiter;
+        self.keep_promise(promise, now - since);
+        let request = Admitted {
+            demand: &demand,
+            shape,
+            since,
+        };
+        let grant = self.take(now, request, placement);
+        self.round.again |= self.flows.on_relieved(demand.tenant);
+        out.push(Effect::Grant { ticket, grant });
+        // The order of service has changed.
+        self.round.resume = None;
     }
 
     /// A waiter has found no memory: its tenant may want its share back.
@@ -341,6 +348,11 @@ impl Admission {
         // Where it belongs changes with what the backends can hold; whoever
         // leaves a tier may let others borrow it.
         self.round.again |= self.queue.settle(ticket, home, output) == Some(0);
+        self.find_room(now, ticket)
+    }
+
+    /// What there is for a waiter that has settled where it belongs.
+    fn find_room(&self, now: Time, ticket: TicketId) -> Finding {
         let waiter = self
             .queue
             .get(ticket)
@@ -351,6 +363,7 @@ impl Admission {
             ticket: Some(ticket),
             sketch: &Sketch::leaving(self.trunk.left_by(now, waiter.size)),
         };
+        let (home, output) = (waiter.home, waiter.output);
         let (tenant, tokens) = (waiter.demand.tenant, self.tokens_of(&waiter.demand, output));
         // The share may have been lowered since it joined the line.
         if let Some(limit) = self.above_share(tenant, tokens) {

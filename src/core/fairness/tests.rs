@@ -157,8 +157,8 @@ fn the_order_can_be_taken_up_where_it_was_left() {
     const CID: TenantId = TenantId(2);
     let mut flows = Flows::default();
     flows.on_admitted(CID, charge(1, 5000));
-    for number in 0..9 {
-        enqueue(&mut flows, TenantId(number as u32 % 3), number);
+    for (number, tenant) in (0..9).zip([0, 1, 2].into_iter().cycle()) {
+        enqueue(&mut flows, TenantId(tenant), number);
     }
     flows.on_admitted(CID, charge(1, 5000));
     flows.set_policy(TenantId(9), policy(1, 1));

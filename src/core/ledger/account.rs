@@ -126,16 +126,6 @@ impl Account {
         running.admits(newcomer, room)
     }
 
-    /// When `more` blocks will fit beside all that runs, and from then on.
-    pub(in crate::core) fn soonest(
-        &self,
-        more: Blocks,
-        capacity: &Capacity,
-        room: Room,
-    ) -> Option<Tokens> {
-        self.sums.soonest(more, capacity, room)
-    }
-
     pub(super) fn on_capacity(&mut self, capacity: Capacity) {
         if self.capacity == Some(capacity) {
             return;

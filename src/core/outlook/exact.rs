@@ -25,7 +25,7 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         ends.dedup();
         // The later ones are fuller, where there is no room.
         let mut ends = ends.into_iter().rev();
-        ends.all(|end| !room.when(end).is_passed_by(self.at(newcomer, end)))
+        ends.all(|end| !room.is_passed_by(self.at(newcomer, end)))
     }
 
     /// What is there when each sequence has emitted `ahead` more tokens.

@@ -130,7 +130,6 @@ fn is_admitted(jobs: &[Job], room: f64, capacity: &Capacity) -> bool {
         blocks: room,
         confidence: CONFIDENCE,
         doubt: 0.0,
-        kept: None,
     };
     running.admits(Some((newcomer.runner(), &profile)), room)
 }

@@ -70,14 +70,15 @@ impl Seed {
             hashes: Vec::new(),
             most,
         };
-        // It says no where it has enough, and never for another reason.
-        let _ = match prompt {
+        let written = match prompt {
             Prompt::Chat(chat) => write_chat(chat, &mut cutter),
             Prompt::Texts { texts, .. } => texts
                 .iter()
                 .try_for_each(|text| cutter.write_all(text.as_bytes())),
             _ => Ok(()),
         };
+        // It says no where it has enough, and never for another reason.
+        drop(written);
         PrefixTrail::new(Arc::from(cutter.hashes))
     }
 }
