@@ -28,10 +28,14 @@ impl Admission {
             Work::Aside => return Usage::default(),
         };
         let each = self.foreseen(class, output);
+        // Whatever was asked is weighed here, also what will fit nowhere.
+        let grown = each.saturating_mul(demand.sequences());
         let prefill = self.prefill_of_all(Prefill::of(demand));
         Usage {
             prefill: span(prefill.together),
-            held: demand.prompt_total() + Tokens::new((each * demand.sequences()).get() / 2),
+            held: demand
+                .prompt_total()
+                .saturating_add(Tokens::new(grown.get() / 2)),
             stay: span(prefill.alone + self.step() * each.as_f64()),
         }
     }
