@@ -12,7 +12,7 @@ use crate::core::backend::Capacity;
 use crate::core::time::Time;
 
 /// What each preemption adds to the confidence, of at most so many at a time.
-const ALARM: (f64, u32) = (0.15, 4);
+const ALARM: (f64, u32) = (0.075, 4);
 
 /// The most that is asked for, in standard deviations.
 const MOST_CONFIDENCE: f64 = 4.0;
@@ -27,7 +27,7 @@ const CUT: f64 = 0.99;
 const SHARES: (f64, f64) = (0.80, 0.985);
 
 /// What it comes back by, per second without a preemption.
-const RECOVERY: f64 = 0.000_05;
+const RECOVERY: f64 = 0.000_2;
 
 /// Deviation for each second without a scrape, and the most, in shares of a pool.
 const STALE: (f64, f64) = (0.02, 0.10);
@@ -146,17 +146,17 @@ mod tests {
         watch.on_reading(reading(0.0, 7));
         assert_eq!((watch.confidence(1.64), watch.share(0.97)), (1.64, 0.97));
         watch.on_reading(reading(1.0, 9));
-        assert!((watch.confidence(1.64) - 1.94).abs() < 1e-9);
+        assert!((watch.confidence(1.64) - 1.79).abs() < 1e-9);
         assert!((watch.share(0.97) - 0.97 * 0.99).abs() < 1e-9);
         // Of a hundred at once four count.
         watch.on_reading(reading(2.0, 109));
-        assert!((watch.confidence(1.64) - 2.54).abs() < 1e-9);
+        assert!((watch.confidence(1.64) - 2.09).abs() < 1e-9);
         // A hundredth each second, however many scrapes tell of it.
         for half in 1..=20 {
             watch.on_reading(reading(2.0 + f64::from(half) / 2.0, 109));
         }
-        assert!((watch.confidence(1.64) - 2.44).abs() < 1e-9);
-        assert!((watch.share(0.97) - (0.97 * 0.99 * 0.99 + 0.0005)).abs() < 1e-9);
+        assert!((watch.confidence(1.64) - 1.99).abs() < 1e-9);
+        assert!((watch.share(0.97) - (0.97 * 0.99 * 0.99 + 0.002)).abs() < 1e-9);
         watch.on_reading(reading(20_000.0, 109));
         assert_eq!(watch.confidence(1.64), 1.64);
         assert!((watch.share(0.97) - 0.985).abs() < 1e-9);
