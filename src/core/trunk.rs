@@ -18,7 +18,8 @@ use super::time::Time;
 /// Weight of the newest request in what is usual: the last few hundred count.
 const NEWEST: f64 = 0.01;
 
-/// Doublings over the usual from which on nobody needs to stand back, ever.
+/// Doublings over the usual from which on sizes count as one; where the bar is
+/// before anything was lost, so that nobody stands back.
 const TOP: f64 = 8.0;
 
 /// What one lost request takes off the bar, in doublings.
@@ -76,7 +77,7 @@ impl Trunk {
 
     /// Share of a pool that a request of this size leaves free.
     pub(super) fn left_by(&self, now: Time, size: f64) -> f64 {
-        let over = self.doublings(size) - self.bar(now);
+        let over = self.doublings(size).min(TOP) - self.bar(now);
         SHARE * (over / WIDTH).clamp(0.0, 1.0)
     }
 
@@ -106,8 +107,9 @@ mod tests {
 
     #[test]
     fn nobody_stands_back_before_anything_was_lost() {
-        let trunk = usually(1000.0);
-        assert_eq!(trunk.left_by(at(0), 1000.0 * 200.0), 0.0);
+        let trunk = usually(1.0);
+        assert_eq!(trunk.left_by(at(0), 200.0), 0.0);
+        assert_eq!(trunk.left_by(at(0), 1e9), 0.0);
     }
 
     #[test]
