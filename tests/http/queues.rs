@@ -180,7 +180,9 @@ async fn who_came_before_the_only_engine_is_served_once_it_is_up_or_told_at_once
 #[tokio::test]
 async fn a_long_prompt_keeps_its_turn_while_it_is_counted() {
     let fake = Fake::start(FakeSpec::default()).await;
-    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    // By arrival alone: what is small does not go first.
+    let setup = Setup::tiny(&[fake.backend("a")]).set("admission.order_weight", "1.0");
+    let stand = Stand::start(&setup).await;
     let mut client = Http2::connect(stand.addr()).await;
     let mut ask = |body: Vec<u8>| client.send(post("/v1/completions", body));
     let short = |at: usize| {
