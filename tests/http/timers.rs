@@ -70,16 +70,22 @@ async fn a_tenant_may_have_less_patience_than_the_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_sure_to_be_too_long_is_refused_at_once() {
+    const FULL: &str = r#"{"usage":{"prompt_tokens":500,"completion_tokens":500}}"#;
     let mut memory = Memory::new(|s| s.set("queue.max_wait", "\"20s\"")).await;
-    // The measured drain: half a thousand tokens in ten seconds.
+    // Ten seconds a place, seen often enough to refuse somebody by it.
     let mut asked = memory.send(&Ask::tokens(500, FILLING)).await;
-    let call = memory.call().await;
+    let mut call = memory.call().await;
     let mut running = memory.send(&Ask::tokens(500, FILLING)).await;
+    for _ in 0..60 {
+        memory.until_waiting(1).await;
+        sleep(Duration::from_secs(10)).await;
+        call.ok(FULL).await;
+        assert_eq!(asked.reply().await.status, 200);
+        call = memory.call().await;
+        asked = running;
+        running = memory.send(&Ask::tokens(500, FILLING)).await;
+    }
     memory.until_waiting(1).await;
-    sleep(Duration::from_secs(10)).await;
-    call.ok("{}").await;
-    assert_eq!(asked.reply().await.status, 200);
-    let call = memory.call().await;
     let mut refusals = 0;
     let mut waiting = Vec::new();
     for _ in 0..20 {
@@ -99,6 +105,8 @@ async fn a_wait_that_is_sure_to_be_too_long_is_refused_at_once() {
     assert!(refusals > 0, "{:?}", memory.pool());
     drop(waiting);
     call.ok("{}").await;
+    assert_eq!(asked.reply().await.status, 200);
+    memory.call().await.ok("{}").await;
     assert_eq!(running.reply().await.status, 200);
     assert_eq!(memory.settle().await.totals.refused, refusals);
 }
