@@ -38,7 +38,8 @@ pub enum Outcome {
         /// core's reasons.
         reject: Reject,
     },
-    /// Its engine died under it after its first token.
+    /// Its engine died under it after its first token, or did not take it because its
+    /// context is shorter than the prompt.
     Failed {
         /// When.
         at: Time,

@@ -225,7 +225,11 @@ impl<'a> World<'a> {
                     next_report: Tokens::new(1),
                     preempted: 0,
                 });
-                self.add(call, node, Origin::Ours { bound });
+                if self.places[node].holds(self.run.calls[call].prompt) {
+                    self.add(call, node, Origin::Ours { bound });
+                } else {
+                    self.turn_down(call, node);
+                }
             }
             Order::Refuse { call, reject } => self.end(call, Outcome::Refused { at: now, reject }),
             Order::Expect { call, q50, q80 } => {
@@ -242,6 +246,14 @@ impl<'a> World<'a> {
                 self.promises.push(promise);
             }
         }
+    }
+
+    /// The engine does not take a prompt that its context does not hold: somebody
+    /// has counted too few tokens.
+    fn turn_down(&mut self, call: usize, node: usize) {
+        let now = self.now;
+        self.end(call, Outcome::Failed { at: now, node });
+        self.tell(|gateway, orders| gateway.on_end(now, call, End::Failed, orders));
     }
 
     fn add(&mut self, call: usize, node: usize, origin: Origin) {
