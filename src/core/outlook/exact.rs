@@ -55,7 +55,8 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         let mut ends: Vec<Tokens> = ends.filter(|&end| doubtful[slot_after(end)]).collect();
         ends.sort_unstable();
         ends.dedup();
-        let mut stretches = VecDeque::from([0..ends.len()]);
+        let mut stretches = VecDeque::new();
+        stretches.push_back(0..ends.len());
         while let Some(Range { start, end }) = stretches.pop_front() {
             let middle = start.midpoint(end);
             let Some(&ahead) = ends[start..end].get(middle - start) else {
