@@ -340,7 +340,7 @@ mod tests {
         let refused = look_ahead(&fixture.tenant).err();
         let full = Some(TenantError::Full(Reject::Overloaded {
             bound: QueueBound::Requests,
-            retry_after: Duration::from_secs(2),
+            retry_after: Duration::from_secs(1),
         }));
         assert_eq!(refused, full);
         drop(waiting.split_off(2));
@@ -351,7 +351,7 @@ mod tests {
         let places = Some(TenantError::Full(Reject::TenantQueueFull {
             waiting: 2,
             limit: 2,
-            retry_after: Duration::from_secs(2),
+            retry_after: Duration::from_secs(1),
         }));
         assert_eq!(refused, places);
     }
