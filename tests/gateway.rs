@@ -69,14 +69,14 @@ async fn ask(addr: SocketAddr, request: &str) -> String {
 }
 
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
 }
 
 fn chat(rest: &str) -> String {
     let body =
         format!(r#"{{"model":"tiny","messages":[{{"role":"user","content":"hello"}}]{rest}}}"#);
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
@@ -151,7 +151,7 @@ async fn a_prompt_that_never_fits_is_told_so_at_once() {
     let stand = Stand::new().await;
     let body = format!(r#"{{"prompt":"{}","max_tokens":1}}"#, "word ".repeat(9000));
     let request = format!(
-        "POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n\
+        "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
