@@ -7,6 +7,7 @@ mod check;
 mod count;
 mod demo;
 mod live;
+mod pages;
 mod replay;
 mod serve;
 mod table;
@@ -15,13 +16,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use thiserror::Error;
 
 /// Admission gateway for vLLM clusters: counts tokens, tracks KV memory,
 /// queues, rejects and routes.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version)]
+#[command(name = "tidegate", version = crate::VERSION)]
 struct Flags {
     #[command(subcommand)]
     command: Command,
@@ -39,6 +40,10 @@ enum Command {
     Demo(demo::Flags),
     /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
     Replay(replay::Flags),
+    /// Print the completions of this command line for a shell.
+    Completions(pages::CompletionsFlags),
+    /// Print the manual page of tidegate or of one of its commands.
+    Man(pages::ManFlags),
 }
 
 /// The configuration a command is about, in either spelling.
@@ -75,6 +80,8 @@ pub fn run() -> ExitCode {
         Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
         Command::Replay(flags) => replay::replay(&flags, &mut out),
+        Command::Completions(flags) => pages::completions(&flags, command(), &mut out),
+        Command::Man(flags) => pages::man(&flags, command(), &mut out),
     };
     let flushed = out.flush().map_err(Failure::from);
     match ended.and(flushed) {
@@ -84,6 +91,11 @@ pub fn run() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// The command line, for those who describe it.
+fn command() -> clap::Command {
+    Flags::command()
 }
 
 // === impl ConfigFile ===
@@ -114,13 +126,25 @@ impl From<io::Error> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     #[test]
     fn the_flags_do_not_contradict_each_other() {
         Flags::command().debug_assert();
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_package_and_names_a_commit_in_brackets() {
+        let told = command().render_version();
+        let rest = told.trim_end().strip_prefix("tidegate ").unwrap();
+        let rest = rest.strip_prefix(env!("CARGO_PKG_VERSION")).unwrap();
+        let commit = rest
+            .strip_prefix(" (")
+            .and_then(|rest| rest.strip_suffix(')'));
+        assert!(
+            rest.is_empty() || commit.is_some_and(|commit| commit.len() <= 12),
+            "{told}"
+        );
     }
 
     #[test]
