@@ -59,7 +59,7 @@ impl Served {
         let mut stream = TcpStream::connect(&self.admin).unwrap();
         write!(
             stream,
-            "GET /state HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            "GET /state HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         let mut answer = String::new();

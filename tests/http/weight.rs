@@ -40,9 +40,8 @@ impl Apart {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
             .args(["serve", "--config"])
             .arg(&file)
-            // The allocator keeps what threads gave back, or not: not here.
-            .env("MALLOC_ARENA_MAX", "1")
-            .env("MALLOC_TRIM_THRESHOLD_", "131072")
+            // The allocator keeps for a moment what was given back: not here.
+            .env("MIMALLOC_PURGE_DELAY", "0")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -223,27 +222,26 @@ async fn what_is_announced_costs_nothing_and_what_comes_is_bounded() {
     let mut first = Client::with(apart.addr, &holding).await;
     let call = fake.call().await;
     let waiting = large(8 << 20).bytes();
-    let mut busy = 0;
-    let mut clients = Vec::new();
-    for _ in 0..full(12, 500) {
-        let mut client = Client::connect(apart.addr).await;
-        let sent = client.0.send(&waiting).await;
-        let state = ask(apart.admin, &Ask::get("/state")).await.json();
-        assert!(state["body_bytes"].as_u64().unwrap() <= 64 * MIB);
-        if state["body_bytes"].as_u64().unwrap() + 8 * MIB > 48 * MIB && sent.is_ok() {
-            busy += 1;
-        }
-        clients.push(client);
-    }
-    assert!(busy > 0, "no body met a full budget");
-    let peak = apart.memory("VmHWM") - before;
-    assert!(peak < 256 * MIB, "{peak} bytes for bodies that wait");
-    drop(clients);
-    // Each is noticed once what it sent is read.
     let kept = async || {
         let state = ask(apart.admin, &Ask::get("/state")).await.json();
         state["body_bytes"].as_u64().unwrap()
     };
+    let mut clients = Vec::new();
+    for _ in 0..full(12, 500) {
+        let mut client = Client::connect(apart.addr).await;
+        // Cut short where it was refused before all of it was there.
+        drop(client.0.send(&waiting).await);
+        assert!(kept().await <= 64 * MIB);
+        clients.push(client);
+    }
+    // The budget is as full as bodies of this size make it.
+    while kept().await <= 40 * MIB {
+        tokio::task::yield_now().await;
+    }
+    let peak = apart.memory("VmHWM") - before;
+    assert!(peak < 256 * MIB, "{peak} bytes for bodies that wait");
+    drop(clients);
+    // Each is noticed once what it sent is read.
     while kept().await > KIB {
         tokio::task::yield_now().await;
     }
@@ -285,23 +283,27 @@ async fn a_huge_refusal_of_an_engine_is_passed_on_and_not_kept() {
     assert_eq!((reply.status, reply.ending), (400, Ending::Whole));
     assert_eq!(reply.body.len(), length);
     let grown = apart.memory("VmHWM").saturating_sub(before);
-    assert!(grown < 8 * MIB, "{grown} bytes for an answer of {length}");
+    assert!(grown < 16 * MIB, "{grown} bytes for an answer of {length}");
 }
 
 #[tokio::test]
 async fn clients_that_read_nothing_cost_less_than_a_megabyte_each() {
     let (fake, setup) = engine().await;
     let apart = Apart::start(setup).await;
-    let before = apart.memory("VmRSS");
+    let mut before = 0;
     let stream = r#","max_tokens":20,"stream":true"#;
     let event = format!(
         "data: {{\"choices\":[{{\"index\":0,\"text\":\"{}\"}}]}}\n\n",
         "y".repeat(64 << 10)
     );
     let framed = format!("{:x}\r\n{event}\r\n", event.len()).into_bytes();
-    let count = full(8, 200);
+    // The first few fill what each thread of the allocator keeps for itself.
+    let (first, count) = (8, full(16, 200));
     let (mut clients, mut calls) = (Vec::new(), Vec::new());
-    for _ in 0..count {
+    for number in 0..first + count {
+        if number == first {
+            before = apart.memory("VmRSS");
+        }
         clients.push(Client::with(apart.addr, &Ask::tokens(4, stream)).await);
         let mut call = fake.call().await;
         call.stream().await;
