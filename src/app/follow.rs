@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use tokio::sync::Notify;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 
 use crate::config::load_file;
@@ -80,13 +80,13 @@ impl Follower {
         follower
     }
 
-    /// Looks for ever, and reads everything anew when `asked`; run it as one
-    /// owned task.
-    pub(super) async fn run(mut self, asked: Arc<Notify>) {
+    /// Looks for ever, and reads everything anew when `asked`, dropping what it
+    /// was asked with when that is done; run it as one owned task.
+    pub(super) async fn run(mut self, mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
         loop {
-            let work = tokio::select! {
-                () = tokio::time::sleep(LOOK) => Self::look,
-                () = asked.notified() => Self::take_all,
+            let (work, told) = tokio::select! {
+                () = tokio::time::sleep(LOOK) => (Self::look as fn(&mut Self), None),
+                Some(told) = asked.recv() => (Self::take_all as fn(&mut Self), Some(told)),
             };
             let looked = spawn_blocking(move || {
                 work(&mut self);
@@ -99,6 +99,7 @@ impl Follower {
                     return;
                 }
             }
+            drop(told);
         }
     }
 

@@ -17,9 +17,11 @@ mod drain;
 mod error;
 mod follow;
 mod gateway;
+mod given;
 mod listen;
 mod loader;
 mod loading;
+mod manager;
 mod nearby;
 mod orders;
 mod places;
@@ -41,10 +43,11 @@ pub use counters::{CounterError, load_counter};
 pub use drain::{Drain, Phase, Watcher};
 pub use error::Error;
 pub use gateway::{Gateway, timing};
+pub use given::Given;
 pub use places::Place;
 pub use process::serve;
 pub use reload::Status as ReloadStatus;
-pub use running::{Running, start};
+pub use running::{Running, start, start_on};
 
 #[cfg(test)]
 mod tests;

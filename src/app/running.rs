@@ -3,13 +3,14 @@
 //! Decides the order of the end: the door closes, connections finish, what is
 //! left is cut, the books' tasks go last. Dropping it cuts everything at once.
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::config::Config;
@@ -22,6 +23,7 @@ use super::drain::{Drain, Phase, Watcher};
 use super::error::Error;
 use super::follow::Follower;
 use super::gateway::{Gateway, Visitor, timing};
+use super::given::{Given, adopt};
 use super::listen::listen;
 use super::sockets::{bind, prepare};
 
@@ -42,8 +44,8 @@ pub struct Running {
     clients: JoinSet<()>,
     admin: JoinSet<()>,
     follower: JoinSet<()>,
-    /// Asks the follower to read everything anew.
-    anew: Arc<Notify>,
+    /// Asks the follower to read everything anew; what is sent is dropped when it has.
+    anew: Option<mpsc::UnboundedSender<oneshot::Sender<()>>>,
 }
 
 /// Starts a gateway on the addresses of `config`; port 0 takes a free one.
@@ -55,9 +57,16 @@ pub struct Running {
 /// An address cannot be bound, a backend's address or key cannot be used, the
 /// access log cannot be opened.
 pub async fn start(config: Config) -> Result<Running, Error> {
-    let bind = |addr| bind(addr).map_err(|source| Error::Bind { addr, source });
-    let listener = bind(config.server.listen)?;
-    let admin_listener = bind(config.admin.listen)?;
+    start_on(config, Given::default()).await
+}
+
+/// The same, on the sockets it was `given` where there are some.
+///
+/// # Errors
+/// As [`start`]; a given socket cannot be listened on.
+pub async fn start_on(config: Config, given: Given) -> Result<Running, Error> {
+    let listener = open(given.public, config.server.listen)?;
+    let admin_listener = open(given.admin, config.admin.listen)?;
     let (addr, admin_addr) = (local(&listener)?, local(&admin_listener)?);
     let client = Client::<Tcp>::tcp(timing(&config.upstream));
     let gateway = Arc::new(Gateway::assemble(config, client)?);
@@ -90,8 +99,15 @@ pub async fn start(config: Config) -> Result<Running, Error> {
         clients,
         admin,
         follower: JoinSet::new(),
-        anew: Arc::default(),
+        anew: None,
     })
+}
+
+fn open(given: Option<std::net::TcpListener>, addr: SocketAddr) -> Result<TcpListener, Error> {
+    match given {
+        Some(socket) => adopt(socket).map_err(Error::Given),
+        None => bind(addr).map_err(|source| Error::Bind { addr, source }),
+    }
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, Error> {
@@ -128,14 +144,25 @@ impl Running {
     /// what is wrong with it is told. See [`Gateway::reload_file`].
     pub fn follow(&mut self, path: impl Into<PathBuf>) {
         let follower = Follower::new(Arc::clone(&self.gateway), path.into());
-        self.follower.spawn(follower.run(Arc::clone(&self.anew)));
+        // As many as there are signals.
+        let (ask, asked) = mpsc::unbounded_channel();
+        self.anew = Some(ask);
+        self.follower.spawn(follower.run(asked));
     }
 
     /// Has the configuration that is followed read at once, whether its files
-    /// have changed or not, and then all tokenizers and templates. Returns before
-    /// that is done; where no file is followed nothing happens.
-    pub fn reload(&self) {
-        self.anew.notify_one();
+    /// have changed or not, and then all tokenizers and templates, which goes on
+    /// in the background. The future ends when the configuration was read, and
+    /// need not be waited for; where no file is followed nothing happens.
+    pub fn reload(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (told, done) = oneshot::channel();
+        // Dropped at once where nobody follows.
+        let asked = self.anew.as_ref().map(|anew| anew.send(told));
+        async move {
+            drop(asked);
+            // Nothing is sent: whoever has read it drops the other end.
+            drop(done.await);
+        }
     }
 
     /// The gateway behind the sockets.

@@ -1,0 +1,8 @@
+//! The binary as an operator and a service manager meet it: what it is given,
+//! what it tells, and what it says where something is wrong.
+
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod manager;
+mod mistakes;
+mod process;
