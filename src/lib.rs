@@ -18,7 +18,7 @@
 //! | 4 | [`layers`] |
 //! | 3 | [`upstream`], [`tenants`], [`telemetry`], [`hub`] |
 //! | 2 | [`gate`], [`replay`] |
-//! | 1 | [`tokenize`], [`protocol`], [`config`], [`sim`] |
+//! | 1 | [`tokenize`], [`protocol`], [`config`], [`sizing`], [`sim`] |
 //! | 0 | [`core`] |
 
 pub mod app;
@@ -32,6 +32,7 @@ pub mod protocol;
 pub mod replay;
 pub mod sim;
 pub mod sim_server;
+pub mod sizing;
 pub mod telemetry;
 pub mod tenants;
 pub mod tokenize;

@@ -1,0 +1,8 @@
+//! Floor 1: what a model and a card mean in KV tokens, and what an engine's log
+//! says of it.
+//!
+//! Decides by arithmetic that the guides of vLLM do by hand: bytes of KV per
+//! token, weights, blocks, concurrency, the longest context. Never opens a
+//! file, never asks a server: it takes text and numbers, and returns data.
+
+pub mod bytes;
