@@ -5,4 +5,5 @@
 //! token, weights, blocks, concurrency, the longest context. Never opens a
 //! file, never asks a server: it takes text and numbers, and returns data.
 
+pub mod advise;
 pub mod bytes;
