@@ -9,7 +9,7 @@ use tidegate::protocol::Route;
 use tidegate::replay::fleet::FleetFile;
 use tidegate::replay::policy::PolicyKind;
 use tidegate::replay::traces;
-use tidegate::telemetry::{Kind, Metric};
+use tidegate::telemetry::Metric;
 
 fn file(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -31,21 +31,33 @@ fn line(text: &str) -> String {
     format!("{text}\n")
 }
 
+const METRICS_BEGIN: &str =
+    "<!-- metrics: written by UPDATE_README=1 cargo test --test readme -->\n";
+const METRICS_END: &str = "<!-- end of metrics -->";
+
 #[test]
 fn the_metrics_table_tells_every_metric_as_the_code_does() {
-    let expected: String = Metric::ALL
-        .iter()
-        .map(|metric| metric_row(*metric))
-        .collect();
+    let rows = Metric::ALL.map(metric_row);
+    let table = format!(
+        "\n| metric | kind | unit | labels | what |\n|---|---|---|---|---|\n{}\n",
+        rows.concat()
+    );
     let readme = file("README.md");
-    let told: String = section(&readme, "Metrics")
-        .lines()
-        .filter(is_row)
-        .map(line)
-        .collect();
+    let (before, rest) = readme
+        .split_once(METRICS_BEGIN)
+        .expect("the table begins with a mark");
+    let (told, after) = rest
+        .split_once(METRICS_END)
+        .expect("the table ends with a mark");
+    if told != table && std::env::var_os("UPDATE_README").is_some() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+        let written = format!("{before}{METRICS_BEGIN}{table}{METRICS_END}{after}");
+        fs::write(&path, written).expect("README.md can be written");
+        return;
+    }
     assert!(
-        told == expected,
-        "the table in README.md must read\n{expected}"
+        told == table,
+        "README.md is stale: UPDATE_README=1 cargo test --test readme writes\n{table}"
     );
 }
 
@@ -103,17 +115,16 @@ fn the_traces_and_fleets_of_the_readme_can_be_read() {
 
 fn metric_row(metric: Metric) -> String {
     let spec = metric.spec();
-    let kind = match spec.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
-    };
+    let (kind, unit) = (spec.kind.name(), spec.unit().unwrap_or("–"));
     let labels = match spec.labels {
         [] => "–".to_owned(),
         labels => labels.join(", "),
     };
     let help = spec.help.trim_end_matches('.');
-    line(&format!("| `{}` | {kind} | {labels} | {help} |", spec.name))
+    line(&format!(
+        "| `{}` | {kind} | {unit} | {labels} | {help} |",
+        spec.name
+    ))
 }
 
 #[test]

@@ -29,7 +29,7 @@ use crate::layers::pool::Pools;
 use crate::layers::snapshot::{Current, Snapshot};
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
-use crate::layers::{Parts, StackBody, stack};
+use crate::layers::{Parts, StackBody, stack, zero};
 use crate::telemetry::{Crowd, Telemetry};
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector, Timing};
@@ -101,6 +101,7 @@ impl Gateway {
     /// A backend cannot be addressed, the access log cannot be opened.
     pub fn assemble<C: Connector>(config: Config, client: Client<C>) -> Result<Self, Error> {
         let telemetry = Arc::new(Telemetry::start(&config).map_err(Error::AccessLog)?);
+        zero::begin(telemetry.metrics(), &config);
         let clock = Clock::start();
         let reload = watch::Sender::new(0);
         let mut works = Works::new(Tools {
@@ -236,6 +237,7 @@ impl Gateway {
     pub(super) fn put_in_force(&self, works: &mut dyn Remake, plan: Plan, config: Config) {
         let tenants = self.snapshot().tenants.reloaded(&config);
         self.telemetry.metrics().know(&config);
+        zero::begin(self.telemetry.metrics(), &config);
         self.budget.set_limit(config.server.body_budget_bytes);
         let config = Arc::new(config);
         self.current.store(Snapshot {

@@ -54,6 +54,7 @@ pub mod tenant;
 pub mod threads;
 pub mod trail;
 mod wait;
+pub mod zero;
 
 use std::convert::Infallible;
 use std::future::Future;

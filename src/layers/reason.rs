@@ -124,6 +124,17 @@ impl Reason {
         Self::InternalError,
     ];
 
+    /// Those for which admission refuses on arrival.
+    pub const OF_ADMISSION: [Self; 7] = [
+        Self::ContextTooLong,
+        Self::AboveTenantShare,
+        Self::TenantQueueFull,
+        Self::QueueRequestsFull,
+        Self::QueueTokensFull,
+        Self::PredictedWaitTooLong,
+        Self::NoBackend,
+    ];
+
     /// The metric label; unique, and stable once released.
     pub const fn label(self) -> &'static str {
         match self {

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::metrics::{Loss, Metrics};
+use super::metrics::Metrics;
+use super::outcome::Loss;
 use super::record::AccessRecord;
 use crate::config::{AccessLog, Log};
 

@@ -16,6 +16,7 @@ use metrics_util::MetricKindMask;
 
 use super::labels::Labels;
 use super::metric::{Kind, Metric};
+use super::outcome::{Check, Load, Loss, Reload, UpstreamFailure};
 use super::pool::Preemptions;
 use super::record::AccessRecord;
 use crate::config::Config;
@@ -39,68 +40,9 @@ pub struct Metrics {
     preemptions: DashMap<(Arc<str>, u32), Preemptions>,
 }
 
-/// How a backend failed a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum UpstreamFailure {
-    /// No connection.
-    Connect,
-    /// The connection broke before the answer's headers.
-    NoAnswer,
-    /// The connection broke within the answer.
-    CutOff,
-    /// No first byte, or silence within a stream, for longer than allowed.
-    Timeout,
-    /// A 5xx answer.
-    Status,
-    /// An error event inside a stream.
-    ErrorEvent,
-}
-
-/// Who counted a prompt a second time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Check {
-    /// The engine, in the usage of its answer.
-    Usage,
-    /// The engine's `/tokenize`, asked at the start.
-    Tokenize,
-    /// The reference tokenizer in this process.
-    Reference,
-}
-
-/// How the load of a model's tokenizer and template ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
-    /// Both are in use.
-    Loaded,
-    /// The tokenizer is in use; the template is none, so chats are estimated.
-    TemplateFailed,
-    /// What was in use before stays.
-    Failed,
-}
-
-/// How a reload of the configuration ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reload {
-    /// It is in force.
-    Applied,
-    /// It is the one in force already.
-    Unchanged,
-    /// It has a problem; nothing changed.
-    Refused,
-}
-
-/// Why an access log record was not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// The writer could not keep up.
-    QueueFull,
-    /// The file or pipe refused it.
-    WriteFailed,
-}
-
 /// Token counters of one model and tenant, and the model's counters of how they were counted.
 #[derive(Clone)]
-struct Tokens {
+pub(super) struct Tokens {
     prompt: Counter,
     admitted: Counter,
     generated: Counter,
@@ -109,9 +51,10 @@ struct Tokens {
 
 /// Histograms of one model and tier.
 #[derive(Clone)]
-struct Times {
+pub(super) struct Times {
     queue_wait: Histogram,
     first_token: Histogram,
+    pace: Histogram,
     duration: Histogram,
 }
 
@@ -155,9 +98,11 @@ impl Metrics {
         }
     }
 
-    /// Learns which model and tenant names may be labels. Call at the start and at each reload.
+    /// Learns which model and tenant names may be labels, and begins their counters
+    /// at 0. Call at the start and at each reload.
     pub fn know(&self, config: &Config) {
         self.labels.know(config);
+        self.begin(config);
     }
 
     /// Counts a request whose headers arrived. `route` is a name of the route table or `other`.
@@ -185,6 +130,7 @@ impl Metrics {
             let times = self.times(&model, tier.name());
             record_time(&times.queue_wait, record.queue_ms);
             record_time(&times.first_token, record.ttft_ms);
+            record_time(&times.pace, pace(record));
             record_time(&times.duration, record.duration_ms);
         }
     }
@@ -196,6 +142,16 @@ impl Metrics {
             reason,
             ..
         } = record;
+        self.ended(route, status, reason).increment(1);
+    }
+
+    /// The counter of an end of requests of `route`.
+    pub(super) fn ended(
+        &self,
+        route: &'static str,
+        status: Option<u16>,
+        reason: Option<&'static str>,
+    ) -> Counter {
         let register = || {
             let status = status.map_or_else(|| "none".to_owned(), |status| status.to_string());
             self.counter(
@@ -203,11 +159,8 @@ impl Metrics {
                 &[route, &status, reason.unwrap_or("none")],
             )
         };
-        let counter = self
-            .ended
-            .entry((route, status, reason))
-            .or_insert_with(register);
-        counter.increment(1);
+        let ended = self.ended.entry((route, status, reason));
+        ended.or_insert_with(register).clone()
     }
 
     fn count_tokens(&self, record: &AccessRecord, model: &Arc<str>) {
@@ -233,13 +186,16 @@ impl Metrics {
             self.counter(Metric::CountMismatches, &labels).increment(1);
         }
         if check == Check::Usage {
-            let register = || self.histogram(Metric::CountDifference, &[&**model]);
-            let histogram = self
-                .differences
-                .entry(Arc::clone(model))
-                .or_insert_with(register);
+            let histogram = self.differences(model);
             histogram.record(TokenCount::new(theirs).as_f64() - TokenCount::new(ours).as_f64());
         }
+    }
+
+    /// The histogram of a model's counts against its engine's.
+    pub(super) fn differences(&self, model: &Arc<str>) -> Histogram {
+        let register = || self.histogram(Metric::CountDifference, &[&**model]);
+        let differences = self.differences.entry(Arc::clone(model));
+        differences.or_insert_with(register).clone()
     }
 
     /// Counts a count that was cut at its time limit.
@@ -269,12 +225,7 @@ impl Metrics {
 
     /// Counts a load of a tokenizer. `model` must be a configured name.
     pub fn tokenizer_load(&self, model: &str, load: Load) {
-        let outcome = match load {
-            Load::Loaded => "loaded",
-            Load::TemplateFailed => "template_failed",
-            Load::Failed => "failed",
-        };
-        self.counter(Metric::TokenizerLoads, &[model, outcome])
+        self.counter(Metric::TokenizerLoads, &[model, load.label()])
             .increment(1);
     }
 
@@ -329,7 +280,8 @@ impl Metrics {
             .register_histogram(&key(metric, labels), &METADATA)
     }
 
-    fn tokens(&self, model: &Arc<str>, tenant: &Arc<str>) -> Tokens {
+    /// The counters of a model and tenant.
+    pub(super) fn tokens(&self, model: &Arc<str>, tenant: &Arc<str>) -> Tokens {
         let register = || {
             let labels = [&**model, &**tenant];
             Tokens {
@@ -343,12 +295,14 @@ impl Metrics {
         self.tokens.entry(pair).or_insert_with(register).clone()
     }
 
-    fn times(&self, model: &Arc<str>, tier: &'static str) -> Times {
+    /// The histograms of a model and tier.
+    pub(super) fn times(&self, model: &Arc<str>, tier: &'static str) -> Times {
         let register = || {
             let labels = [&**model, tier];
             Times {
                 queue_wait: self.histogram(Metric::QueueWait, &labels),
                 first_token: self.histogram(Metric::FirstToken, &labels),
+                pace: self.histogram(Metric::OutputPace, &labels),
                 duration: self.histogram(Metric::Duration, &labels),
             }
         };
@@ -381,62 +335,16 @@ fn key(metric: Metric, values: &[&str]) -> Key {
     Key::from_parts(spec.name, labels)
 }
 
+/// Time between two output tokens of a stream of one sequence, on average.
+fn pace(record: &AccessRecord) -> Option<Duration> {
+    let gaps = record.used_output_tokens?.checked_sub(1)?;
+    let gaps = u32::try_from(gaps).ok().filter(|gaps| *gaps > 0)?;
+    let streaming = record.duration_ms?.checked_sub(record.ttft_ms?)?;
+    (record.stream && record.samples == 1).then(|| streaming / gaps)
+}
+
 fn record_time(histogram: &Histogram, time: Option<Duration>) {
     if let Some(time) = time {
         histogram.record(time.as_secs_f64());
-    }
-}
-
-// === impl Reload ===
-
-impl Reload {
-    /// The label, and the name in `/state`.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Applied => "applied",
-            Self::Unchanged => "unchanged",
-            Self::Refused => "refused",
-        }
-    }
-}
-
-// === impl UpstreamFailure ===
-
-impl UpstreamFailure {
-    /// The metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::NoAnswer => "no_answer",
-            Self::CutOff => "cut_off",
-            Self::Timeout => "timeout",
-            Self::Status => "status",
-            Self::ErrorEvent => "error_event",
-        }
-    }
-}
-
-// === impl Check ===
-
-impl Check {
-    /// The metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Usage => "usage",
-            Self::Tokenize => "tokenize",
-            Self::Reference => "reference",
-        }
-    }
-}
-
-// === impl Loss ===
-
-impl Loss {
-    /// The metric label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::QueueFull => "queue_full",
-            Self::WriteFailed => "write_failed",
-        }
     }
 }

@@ -181,6 +181,7 @@ impl Metrics {
         };
         let labels = [view.model, backend.name, newest.tier.name()];
         self.set(Metric::InFlightRequests, &labels, f64::from(place.leases));
+        self.begin_backend(labels);
         self.counter(Metric::ScrapesFailed, &labels)
             .absolute(backend.scrapes_failed);
         for health in HEALTH {

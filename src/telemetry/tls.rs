@@ -26,6 +26,16 @@ pub enum HandshakeFailure {
 // === impl HandshakeFailure ===
 
 impl HandshakeFailure {
+    /// All of them, in declaration order.
+    pub const ALL: [Self; 6] = [
+        Self::Timeout,
+        Self::NotTls,
+        Self::NothingInCommon,
+        Self::NoCertificate,
+        Self::BadCertificate,
+        Self::RefusedByClient,
+    ];
+
     /// The name in logs and metrics.
     pub const fn label(self) -> &'static str {
         match self {

@@ -56,3 +56,4 @@ mod timers;
 mod tls;
 mod tokenizers;
 mod weight;
+mod zero;
