@@ -43,6 +43,7 @@ mod cost;
 mod drain;
 mod failures;
 mod grants;
+mod heads;
 mod learning;
 mod observing;
 mod order;
@@ -317,6 +318,7 @@ impl Admission {
         let curve = |class, output| lengths.curve(class, output);
         if let Some((class, growth)) = self.ledger.grow(lease, each, curve) {
             self.lengths.on_grown(class, growth);
+            self.count_growth(growth, sequences);
         }
         self.age(now, id);
         if opened && !self.queue.is_empty() {

@@ -224,6 +224,13 @@ impl Flows {
         self.bands.in_order(&self.flows, from)
     }
 
+    /// The lines of tenants in which something waits: the more urgent band first,
+    /// then the slower clock.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &BTreeSet<Place>> + '_ {
+        let lines = self.bands.tenants().filter_map(|tenant| self.get(tenant));
+        lines.map(|flow| &flow.waiting)
+    }
+
     /// A request was admitted: charges what is expected of it.
     pub(super) fn on_admitted(&mut self, tenant: TenantId, charge: Charge) {
         let flow = self.flows.entry(tenant).or_default();

@@ -110,6 +110,15 @@ impl Pools {
     fn share(self, blocks: Blocks) -> f64 {
         (blocks.as_f64() / self.blocks).min(MOST_POOLS)
     }
+
+    /// Whole blocks, rounded **up**, of so many of this unit; never below 0.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a float beyond the largest count saturates there"
+    )]
+    fn blocks_up(self, units: f64) -> Blocks {
+        Blocks::new((units * self.blocks).ceil().max(0.0) as u64)
+    }
 }
 
 // === impl Runner ===

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::backend::{BackendId, Capacity, Health, Observed, Tier};
 use super::demand::TenantId;
 use super::units::{Blocks, Tokens};
+use super::waits::Predicted;
 
 /// One pool: its backends, its queue, its tenants and what it has counted.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,8 +35,14 @@ pub struct BackendState {
     pub capacity: Option<Capacity>,
     /// Blocks held by live leases and the prefixes they share.
     pub held: Blocks,
+    /// Blocks that live leases are expected to hold beyond that at their future
+    /// peak; 0 where all that they may need is held already.
+    pub growing: Blocks,
     /// Blocks that somebody else uses, by the last fresh scrape.
     pub foreign: Blocks,
+    /// Blocks that are to stay free: what the forecast leaves for what it cannot
+    /// see, and in a larger tier, where that is more, what is left to long requests.
+    pub reserve: Blocks,
     /// Live leases.
     pub leases: u32,
     /// Sequences of live leases.
@@ -70,6 +77,51 @@ pub struct QueueState {
     pub tokens: Tokens,
     /// How long the longest-waiting request has waited.
     pub oldest: Duration,
+}
+
+/// A request near the head of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingHead {
+    /// Whose it is.
+    pub tenant: TenantId,
+    /// Tokens of its prompts.
+    pub prompt: Tokens,
+    /// Most tokens that each of its sequences may emit; `None` for no limit.
+    pub max_output: Option<Tokens>,
+    /// Tokens it asks for: prompts and expected output.
+    pub tokens: Tokens,
+    /// The tier it belongs to.
+    pub home: Tier,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// How long it may still wait.
+    pub leaves_in: Duration,
+    /// What it waits for.
+    pub hold: Hold,
+    /// How long it will wait from now on.
+    pub expected: Predicted,
+    /// What was foreseen of its whole wait when it came.
+    pub promised: Predicted,
+}
+
+/// What a waiting request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Hold {
+    /// What comes free is kept for one that has waited longer, or it is about to be
+    /// looked at.
+    Turn,
+    /// No backend it may go to has room for it.
+    Memory,
+    /// Every backend it may go to has enough prefill on its way.
+    Prefill,
+    /// Its tenant holds as much as it may.
+    TenantLimit,
+    /// What is free is wanted back by a tenant that holds less than its own share.
+    OthersShare,
+    /// No usable backend could serve it.
+    NoBackend,
+    /// It has waited its bound: what comes free on one backend is kept for it.
+    SetAside,
 }
 
 /// One tenant's share of the pool.
@@ -111,6 +163,8 @@ pub struct Totals {
     pub measured: u64,
     /// Output tokens of one sequence of each of those.
     pub measured_output: Tokens,
+    /// What had been expected of those on average, at admission.
+    pub foreseen_output: Tokens,
     /// By how many tokens the mean expected at admission was off, over or under,
     /// for each of those: divided by `measured_output`, the relative error.
     pub output_error: Tokens,
@@ -120,11 +174,45 @@ pub struct Totals {
     pub kept: u64,
     /// What they waited together.
     pub waited: Duration,
+    /// What had been foreseen for them as likely longer as shorter, together.
+    pub foreseen_wait: Duration,
     /// How far the waits foreseen as likely longer as shorter were off, together.
     pub wait_error: Duration,
+    /// Prompt tokens of requests that got a lease.
+    pub prompt: Tokens,
+    /// Output tokens seen so far, of all sequences, in answers under way too.
+    pub generated: Tokens,
     /// Admissions that took a backend over its capacity. Always 0: anything else
     /// is a fault of this program.
     pub overdrawn: u64,
+}
+
+// === impl Hold ===
+
+impl Hold {
+    /// All of them, in declaration order.
+    pub const ALL: [Self; 7] = [
+        Self::Turn,
+        Self::Memory,
+        Self::Prefill,
+        Self::TenantLimit,
+        Self::OthersShare,
+        Self::NoBackend,
+        Self::SetAside,
+    ];
+
+    /// The word in `/state`; stable once released.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Memory => "memory",
+            Self::Prefill => "prefill",
+            Self::TenantLimit => "tenant_limit",
+            Self::OthersShare => "others_share",
+            Self::NoBackend => "no_backend",
+            Self::SetAside => "set_aside",
+        }
+    }
 }
 
 // === impl PoolState ===

@@ -15,7 +15,7 @@ use crate::core::admission::{Admission, Decision, Effect, Verdict, Would};
 use crate::core::demand::{Demand, TenantId};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
-use crate::core::stats::PoolState;
+use crate::core::stats::{PoolState, WaitingHead};
 use crate::core::time::Time;
 
 mod clock;
@@ -177,6 +177,14 @@ impl Gate {
     /// The pool as plain data.
     pub fn state(&self) -> PoolState {
         self.shared.lock().admission.state(self.shared.clock.now())
+    }
+
+    /// The pool as plain data, and at most `most` requests at the head of its line,
+    /// both of the same moment.
+    pub fn overview(&self, most: usize) -> (PoolState, Vec<WaitingHead>) {
+        let inner = self.shared.lock();
+        let now = self.shared.clock.now();
+        (inner.admission.state(now), inner.admission.heads(now, most))
     }
 
     /// A waiter's client has left.

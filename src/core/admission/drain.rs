@@ -182,7 +182,7 @@ impl Admission {
         found
     }
 
-    fn has_set_aside(&self, ticket: TicketId) -> bool {
+    pub(super) fn has_set_aside(&self, ticket: TicketId) -> bool {
         self.backends
             .iter()
             .any(|backend| backend.set_aside == Some(ticket))

@@ -53,6 +53,7 @@ impl Admission {
         };
         self.returns.on_granted(now, caller);
         self.totals.admitted += 1;
+        self.totals.prompt = self.totals.prompt.saturating_add(demand.prompt_total());
         Grant {
             lease,
             backend: place.backend,

@@ -39,6 +39,13 @@ impl Admission {
         (growth == fit::Growth::Foreseen).then(|| Growing::new(curve, bound))
     }
 
+    /// Each of `sequences` has emitted that much.
+    pub(super) fn count_growth(&mut self, growth: Growth, sequences: u64) {
+        let each = growth.to.saturating_sub(growth.from);
+        let all = each.saturating_mul(sequences);
+        self.totals.generated = self.totals.generated.saturating_add(all);
+    }
+
     /// A lease ended, its sequences having emitted `generated` tokens together.
     pub(super) fn learn_length(&mut self, entry: &Entry, end: End, generated: Tokens) {
         let Some(class) = entry.class else {
@@ -49,6 +56,7 @@ impl Admission {
             from: entry.generated,
             to: each.max(entry.generated),
         };
+        self.count_growth(growth, entry.shape.sequences());
         match end {
             End::Cancelled | End::Failed => self.lengths.on_left(class, growth),
             End::Finished { .. } => {
@@ -56,6 +64,7 @@ impl Admission {
                 let (least, most) = (each.min(entry.foreseen), each.max(entry.foreseen));
                 self.totals.measured += 1;
                 self.totals.measured_output += each;
+                self.totals.foreseen_output += entry.foreseen;
                 self.totals.output_error += most - least;
             }
         }

@@ -25,6 +25,7 @@ impl Admission {
         self.totals.promised += 1;
         self.totals.kept += u64::from(waited <= q80);
         self.totals.waited += waited;
+        self.totals.foreseen_wait += promise.predicted.q50;
         self.totals.wait_error += promise.predicted.q50.abs_diff(waited);
         self.waits.learn(promise, Waited::In(waited));
     }

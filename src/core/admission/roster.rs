@@ -11,7 +11,7 @@ use crate::core::placement::Reservation;
 use crate::core::roster::{Backend, Standing};
 use crate::core::stats::{BackendState, Plan, PoolState, TenantState};
 use crate::core::time::Time;
-use crate::core::units::Tokens;
+use crate::core::units::{Blocks, Tokens};
 
 impl Admission {
     /// A backend joins, on books of its own. A place that was removed and still
@@ -175,6 +175,22 @@ impl Admission {
         }
     }
 
+    /// Blocks of a backend that are to stay free.
+    fn reserve_of(&self, backend: &Backend) -> Blocks {
+        let Some(capacity) = backend.capacity else {
+            return Blocks::ZERO;
+        };
+        let planned = self.plan_of(backend).map_or(1.0, |plan| plan.share);
+        let active = self.backends.iter().filter(|other| other.is_active());
+        let is_lent = active.map(|other| other.tier).min() < Some(backend.tier);
+        let lent = if is_lent {
+            1.0 - self.policy.tiers.free_reserve
+        } else {
+            1.0
+        };
+        capacity.blocks - capacity.blocks.share(planned.min(lent))
+    }
+
     /// The pool as plain data.
     pub fn state(&self, now: Time) -> PoolState {
         let thousand = Prefill::new(Tokens::new(1000), Tokens::ZERO);
@@ -190,7 +206,9 @@ impl Admission {
                 },
                 capacity: backend.capacity,
                 held: account.held(),
+                growing: account.growing(),
                 foreign: backend.foreign(now, self.policy.observed_for),
+                reserve: self.reserve_of(backend),
                 leases: account.leases(),
                 sequences: account.sequences(),
                 set_aside: backend.set_aside.is_some(),

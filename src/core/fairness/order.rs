@@ -138,6 +138,12 @@ impl Bands {
         urgent.chain(slower.map(|&(clock, tenant)| (Some(clock), tenant)))
     }
 
+    /// Tenants that wait, the more urgent band first, then the slower clock.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = TenantId> + '_ {
+        let lines = self.0.values().flat_map(|band| &band.backlogged);
+        lines.map(|&(_, tenant)| tenant)
+    }
+
     /// The waiting tickets in the order they should be served, from `from` on.
     pub(super) fn in_order<'a>(
         &'a self,

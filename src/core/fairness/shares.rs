@@ -46,6 +46,12 @@ impl Flow {
 // === impl Flows ===
 
 impl Flows {
+    /// Whether a request would take its tenant over its cap.
+    pub(in crate::core) fn is_capped(&self, claim: Claim) -> bool {
+        let flow = self.flows.get(&claim.tenant);
+        flow.is_some_and(|flow| flow.is_capped(claim.tokens))
+    }
+
     /// Whether the shares let a request hold what it asks.
     pub(in crate::core) fn may_hold(&self, claim: Claim) -> bool {
         let flow = self.flows.get(&claim.tenant);

@@ -76,6 +76,16 @@ impl Account {
         self.fixed + self.shared()
     }
 
+    /// Blocks that live leases are expected to hold beyond what they do, at their
+    /// future peak, rounded up. O(horizons).
+    pub(in crate::core) fn growing(&self) -> Blocks {
+        let Some(capacity) = &self.capacity else {
+            return Blocks::ZERO;
+        };
+        let peak = self.fixed() + self.sums.expected_peak(capacity);
+        peak.saturating_sub(self.held)
+    }
+
     /// Sequences of live leases.
     pub(in crate::core) fn sequences(&self) -> u64 {
         self.sequences

@@ -3,7 +3,9 @@
 //! Kept twice: for what is there at a horizon, and for what may end on the way to
 //! it. Adding a profile and taking it off again leaves exactly what was before.
 
-use super::{Profile, SLOTS};
+use super::{Pools, Profile, SLOTS};
+use crate::core::backend::Capacity;
+use crate::core::units::Blocks;
 
 /// 2^-40 of a pool: adding this to a number and taking it off rounds the number
 /// to a multiple of that, and such numbers below 2^11 add up without rounding.
@@ -113,6 +115,14 @@ impl Sums {
             self.ending
                 .take_off(end.slot, Moments::of(end.alive, end.mass));
         }
+    }
+
+    /// The most blocks that are expected to be in use at any horizon, what may end
+    /// on the way to it included; rounded up.
+    pub(in crate::core) fn expected_peak(&self, capacity: &Capacity) -> Blocks {
+        let means = self.there.mean.iter().zip(self.ending.mean);
+        let peak = means.map(|(there, ending)| there + ending);
+        Pools::of(capacity).blocks_up(peak.fold(0.0, f64::max))
     }
 
     /// What would be there at a horizon with `newcomer`, and what of all that may

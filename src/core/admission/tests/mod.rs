@@ -2,6 +2,7 @@
 
 mod claims;
 mod engines;
+mod heads;
 mod late;
 mod load;
 mod order;
