@@ -1,4 +1,4 @@
-//! The operator's listener: metrics, health, state.
+//! The operator's listener: metrics, health, state, and the page that shows it.
 //!
 //! Decides who may look (everybody on loopback who asks for it by name, else who
 //! has the token) and what is ready. Balancers have no token: without one `/livez` and `/readyz`
@@ -10,9 +10,12 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{Method, Request, Response, StatusCode, Uri};
+use http_body_util::{Either, Full};
 use serde_json::json;
 use subtle::ConstantTimeEq;
 use tokio::net::TcpListener;
@@ -25,6 +28,7 @@ use crate::tenants::TenantRef;
 
 use super::arriving::Arriving;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
+use super::dashboard::{Feed, File, Stream, keep_history};
 use super::drain::{Drain, Phase, Watcher};
 use super::gateway::Gateway;
 use super::listen::listen;
@@ -35,7 +39,7 @@ use super::sockets::prepare;
 use super::state;
 use super::tls::Handshakes;
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Either<Full<Bytes>, Stream>>;
 
 /// Whether the token was shown.
 #[derive(Clone, Copy)]
@@ -52,20 +56,27 @@ const MOST_CONNECTIONS: usize = 512;
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// What there is to see.
-const PAGES: [&str; 4] = ["/livez", "/readyz", "/metrics", "/state"];
+const PAGES: [&str; 6] = [
+    "/livez", "/readyz", "/metrics", "/state", "/history", "/events",
+];
 
 /// What operators may ask.
 #[derive(Clone)]
 pub(super) struct Admin {
     gateway: Arc<Gateway>,
     watcher: Watcher,
+    feed: Feed,
 }
 
 // === impl Admin ===
 
 impl Admin {
     pub(super) fn new(gateway: Arc<Gateway>, watcher: Watcher) -> Self {
-        Self { gateway, watcher }
+        Self {
+            feed: Feed::new(Arc::clone(&gateway), watcher.clone()),
+            gateway,
+            watcher,
+        }
     }
 
     /// Serves until dropped: operators watch a drain to its end.
@@ -77,7 +88,8 @@ impl Admin {
             total: MOST_CONNECTIONS,
             strangers: MOST_CONNECTIONS,
         });
-        listen(listener, forever, places, move |stream, _, place| {
+        let (feed, history) = (self.feed.clone(), Arc::clone(&self.gateway));
+        let serving = listen(listener, forever, places, move |stream, _, place| {
             let admin = self.clone();
             let config = &admin.gateway.snapshot().config;
             let metrics = Arc::clone(admin.gateway.telemetry().metrics());
@@ -98,8 +110,8 @@ impl Admin {
                 secured: Handshakes::of(config.admin.tls.as_ref(), "admin", &metrics),
             };
             serve_connection(stream, service, terms)
-        })
-        .await;
+        });
+        tokio::join!(serving, feed.run(), keep_history(history));
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
@@ -113,6 +125,13 @@ impl Admin {
             }
             None => Bearer::NotAsked,
         };
+        // No data is in them, and a browser has no token to show for them.
+        if let Some(file) = File::at(path) {
+            return match *request.method() {
+                Method::GET => page(file),
+                _ => wrong_method(&Method::GET),
+            };
+        }
         let order = Order::of(path);
         let method = if order.is_some() {
             Method::POST
@@ -134,7 +153,7 @@ impl Admin {
                 Err((status, problem)) => text(status, problem),
             },
             (Bearer::Known, Some(order)) => self.obey(&order),
-            (_, None) => self.show(path),
+            (_, None) => self.show(request.uri()),
         }
     }
 
@@ -145,8 +164,8 @@ impl Admin {
         }
     }
 
-    fn show(&self, path: &str) -> Answer {
-        match path {
+    fn show(&self, uri: &Uri) -> Answer {
+        match uri.path() {
             "/livez" => text(StatusCode::OK, "ok\n"),
             "/readyz" => self.ready(),
             "/metrics" => self.metrics(),
@@ -154,8 +173,41 @@ impl Admin {
                 let state = state::snapshot(&self.gateway, self.watcher.phase());
                 reply(StatusCode::OK, "application/json", state.to_string())
             }
+            "/history" => self.history(uri.query().unwrap_or_default()),
+            "/events" => self.events(),
             _ => text(StatusCode::NOT_FOUND, "no such page\n"),
         }
+    }
+
+    /// The last hour, or what has come since the step that `after=` names.
+    fn history(&self, query: &str) -> Answer {
+        let asked = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("after="));
+        let Ok(after) = asked.map_or(Ok(0), str::parse) else {
+            return text(
+                StatusCode::BAD_REQUEST,
+                "after= takes the number of a step\n",
+            );
+        };
+        let mut told = self.gateway.telemetry().history().json(after);
+        told["instance"] = self.gateway.instance().into();
+        reply(StatusCode::OK, "application/json", told.to_string())
+    }
+
+    fn events(&self) -> Answer {
+        let Some(stream) = self.feed.watch() else {
+            let mut full = text(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many watch already; ask /state instead\n",
+            );
+            let soon = HeaderValue::from_static("5");
+            full.headers_mut().insert(RETRY_AFTER, soon);
+            return full;
+        };
+        let mut answer = Response::new(Either::Right(stream));
+        label(&mut answer, "text/event-stream");
+        answer
     }
 
     fn is_ready(&self) -> bool {
@@ -282,10 +334,22 @@ fn text(status: StatusCode, body: &'static str) -> Answer {
 }
 
 fn reply(status: StatusCode, media: &'static str, body: String) -> Answer {
-    let mut answer = Response::new(Full::from(body));
+    let mut answer = Response::new(Either::Left(Full::from(body)));
     *answer.status_mut() = status;
+    label(&mut answer, media);
     answer
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(media));
+}
+
+fn page(file: File) -> Answer {
+    let mut answer = Response::new(Either::Left(Full::from(file.text)));
+    file.describe(answer.headers_mut());
     answer
+}
+
+/// What it is, which a browser must believe and not keep.
+fn label(answer: &mut Answer, media: &'static str) {
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -66,6 +66,8 @@ pub struct Gateway {
     clock: Clock,
     path: Path,
     places: Places,
+    /// Another at each start.
+    instance: String,
     /// Counts how often counters were to be loaded anew.
     reload: watch::Sender<u64>,
     /// Held only to end with the gateway.
@@ -152,6 +154,7 @@ impl Gateway {
             clock,
             path: BoxCloneSyncService::new(stack(parts)),
             reload,
+            instance: format!("{:016x}", rand::random::<u64>()),
             _tasks: Mutex::new(tasks),
         })
     }
@@ -255,6 +258,11 @@ impl Gateway {
     /// Metrics and access log.
     pub const fn telemetry(&self) -> &Arc<Telemetry> {
         &self.telemetry
+    }
+
+    /// What tells this start of the gateway from any other.
+    pub(super) fn instance(&self) -> &str {
+        &self.instance
     }
 
     /// Bytes of request bodies held.

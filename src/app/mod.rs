@@ -13,6 +13,7 @@ mod compare;
 mod conduct;
 mod connection;
 mod counters;
+mod dashboard;
 mod drain;
 mod error;
 mod follow;

@@ -9,52 +9,62 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::config::TlsIdentity;
+use crate::config::{ReservationKind, TlsIdentity};
 use crate::core::backend::Capacity;
+use crate::core::demand::TenantId;
 use crate::core::stats::{BackendState, Plan, PoolState, TenantState};
+use crate::core::time::Time;
+use crate::core::units::Blocks;
 use crate::layers::pool::{CountingPlace, Pool};
-use crate::tenants::{Gauge, TenantRef};
 use crate::tokenize::Demotion;
 use crate::upstream::probe::{Handle, Problem};
 
 use super::drain::Phase;
 use super::gateway::Gateway;
 
+use heads::{MOST_HEADS, head_json};
+
+mod heads;
+mod tenants;
+
 /// Everything there is to see at this moment; each pool is consistent in itself.
 pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
     let snapshot = gateway.snapshot();
     let names = snapshot.tenants.names();
     let pools = snapshot.pools.all().iter();
-    let pools: Vec<_> = pools.map(|pool| pool_json(pool, names)).collect();
+    let reservation = match snapshot.config.admission.reservation {
+        ReservationKind::Strict => "strict",
+        ReservationKind::Forecast => "forecast",
+    };
+    let pools: Vec<_> = pools
+        .map(|pool| {
+            let mut told = pool_json(pool, names);
+            told["reservation"] = reservation.into();
+            told
+        })
+        .collect();
+    let history = gateway.telemetry().history();
+    let ended = history.tenants();
+    let tenants = snapshot.tenants.all_refs().iter();
+    let tenants: Vec<_> = tenants
+        .map(|tenant| {
+            let ended = ended.get(tenant.tenant.name.as_str());
+            tenants::tenant_json(tenant, &ended.cloned().unwrap_or_default())
+        })
+        .collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "instance": gateway.instance(),
+        "uptime_seconds": gateway.clock().now().since(Time::ZERO).as_secs_f64(),
         "phase": phase.name(),
         "ready": gateway.is_ready(),
         "body_bytes": gateway.body_bytes(),
         "tasks": tasks(),
         "certificates": snapshot.config.identities().iter().map(certificate_json).collect::<Vec<_>>(),
-        "tenants": snapshot.tenants.all_refs().iter().map(rates_json).collect::<Vec<_>>(),
+        "tenants": tenants,
+        "refusals": history.refusals(),
         "config": config(gateway),
         "pools": pools,
-    })
-}
-
-/// What a tenant has used of its rates; `null` where it has no limit.
-fn rates_json(tenant: &TenantRef) -> Value {
-    let standing = tenant.rates.standing(&tenant.tenant.limits);
-    let gauge = |gauge: Gauge| {
-        json!({
-            "per_minute": gauge.rate.per_minute,
-            "burst": gauge.rate.burst,
-            "remaining": gauge.remaining,
-            "reset_seconds": gauge.full_in.as_secs_f64(),
-        })
-    };
-    json!({
-        "name": tenant.tenant.name,
-        "requests": standing.requests.map(gauge),
-        "tokens": standing.tokens.map(gauge),
-        "booked_tokens": standing.booked.get(),
     })
 }
 
@@ -88,7 +98,7 @@ pub(super) fn config(gateway: &Gateway) -> Value {
 }
 
 fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {
-    let state = pool.gate().state();
+    let (state, heads) = pool.gate().overview(MOST_HEADS);
     let backends: Vec<_> = state
         .backends
         .iter()
@@ -114,6 +124,7 @@ fn pool_json(pool: &Pool, names: &[Arc<str>]) -> Value {
             "tokens": state.queue.tokens.get(),
             "oldest_seconds": state.queue.oldest.as_secs_f64(),
         },
+        "heads": heads.iter().map(|head| head_json(head, names)).collect::<Vec<_>>(),
         "tenants": tenants,
         "totals": totals_json(&state),
         "drain_tokens_per_second": state.drain_tokens_per_second,
@@ -171,6 +182,7 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
             "preemptions": seen.preemptions,
         })
     });
+    let room = Room::of(backend);
     Some(json!({
         "name": &**seat.name(),
         "address": seat.endpoint().authority().as_str(),
@@ -180,7 +192,10 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
         "state": backend.health.name(),
         "capacity": backend.capacity.map(|capacity| capacity_json(&capacity)),
         "held_blocks": backend.held.get(),
+        "growing_blocks": room.growing.get(),
         "foreign_blocks": backend.foreign.get(),
+        "reserve_blocks": room.reserve.get(),
+        "free_blocks": room.free.get(),
         "leases": backend.leases,
         "sequences": backend.sequences,
         "set_aside": backend.set_aside,
@@ -189,6 +204,33 @@ fn backend_json(pool: &Pool, backend: &BackendState) -> Option<Value> {
         "prefill_ahead_seconds": backend.prefill_ahead.as_secs_f64(),
         "prefill_seconds_per_1000_tokens": backend.prefill_of_1000.as_secs_f64(),
     }))
+}
+
+/// What is left of a backend beside what is held and foreign, divided up: with
+/// those the capacity, unless they are more.
+struct Room {
+    growing: Blocks,
+    reserve: Blocks,
+    free: Blocks,
+}
+
+// === impl Room ===
+
+impl Room {
+    fn of(backend: &BackendState) -> Self {
+        let whole = backend
+            .capacity
+            .map_or(Blocks::ZERO, |capacity| capacity.blocks);
+        let left = whole.saturating_sub(backend.held + backend.foreign);
+        let growing = backend.growing.min(left);
+        let left = left.saturating_sub(growing);
+        let reserve = backend.reserve.min(left);
+        Self {
+            growing,
+            reserve,
+            free: left.saturating_sub(reserve),
+        }
+    }
 }
 
 /// How the forecast plans a backend.
@@ -244,14 +286,19 @@ fn capacity_json(capacity: &Capacity) -> Value {
 }
 
 fn tenant_json(tenant: &TenantState, names: &[Arc<str>]) -> Value {
-    let index = usize::try_from(tenant.tenant.0).unwrap_or(usize::MAX);
     json!({
-        "name": names.get(index).map(|name| &**name),
+        "name": name_of(tenant.tenant, names),
         "leases": tenant.leases,
         "in_flight_tokens": tenant.in_flight.get(),
         "waiting": tenant.waiting,
         "served_tokens": tenant.served.get(),
     })
+}
+
+/// The name of a tenant there is or was.
+fn name_of(tenant: TenantId, names: &[Arc<str>]) -> Option<&str> {
+    let index = usize::try_from(tenant.0).ok()?;
+    names.get(index).map(|name| &**name)
 }
 
 fn totals_json(state: &PoolState) -> Value {
@@ -268,10 +315,14 @@ fn totals_json(state: &PoolState) -> Value {
         "overdrawn": totals.overdrawn,
         "measured": totals.measured,
         "measured_output_tokens": totals.measured_output.get(),
+        "foreseen_output_tokens": totals.foreseen_output.get(),
         "output_error_tokens": totals.output_error.get(),
         "promised": totals.promised,
         "kept": totals.kept,
         "waited_seconds": totals.waited.as_secs_f64(),
+        "foreseen_wait_seconds": totals.foreseen_wait.as_secs_f64(),
+        "prompt_tokens": totals.prompt.get(),
+        "generated_tokens": totals.generated.get(),
         "wait_error_seconds": totals.wait_error.as_secs_f64(),
     })
 }

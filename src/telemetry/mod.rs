@@ -7,6 +7,7 @@
 
 mod access;
 mod diagnostics;
+mod history;
 mod labels;
 mod metric;
 mod metrics;
@@ -24,6 +25,7 @@ use crate::config::Config;
 
 pub use access::AccessWriter;
 pub use diagnostics::{DiagnosticsError, start_diagnostics};
+pub use history::{BackendSample, Ended, History, PoolSample, STEP};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::Metrics;
 pub use outcome::{Check, Load, Loss, Reload, UpstreamFailure};
@@ -37,6 +39,7 @@ pub use tls::HandshakeFailure;
 pub struct Telemetry {
     metrics: Arc<Metrics>,
     access: Option<AccessWriter>,
+    history: History,
 }
 
 // === impl Telemetry ===
@@ -51,7 +54,11 @@ impl Telemetry {
         let metrics = Arc::new(Metrics::new(config.log.metric_tenants));
         metrics.know(config);
         let access = AccessWriter::start(&config.log, Arc::clone(&metrics))?;
-        Ok(Self { metrics, access })
+        Ok(Self {
+            metrics,
+            access,
+            history: History::default(),
+        })
     }
 
     /// The metrics, for what is counted outside of a request's end.
@@ -59,10 +66,16 @@ impl Telemetry {
         &self.metrics
     }
 
+    /// The last hour.
+    pub const fn history(&self) -> &History {
+        &self.history
+    }
+
     /// Books the end of a request: every metric its record feeds, and its line
     /// in the access log. Never blocks.
     pub fn finished(&self, record: AccessRecord) {
         self.metrics.finished(&record);
+        self.history.finished(&record);
         if let Some(access) = &self.access {
             access.write(record);
         }

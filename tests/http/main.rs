@@ -21,6 +21,7 @@ mod content;
 mod counting;
 mod crowd;
 mod crowds;
+mod dashboard;
 mod drain;
 mod effort;
 mod failover;
