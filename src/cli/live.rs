@@ -12,6 +12,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use serde::Serialize;
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::Failure;
@@ -22,7 +23,7 @@ use crate::upstream::client::{Client, Timing};
 
 use counts::Compared;
 use findings::{Finding, Weight};
-use seen::Seen;
+pub(super) use seen::Seen;
 
 /// What the backends said and what follows from it.
 #[derive(Debug, Serialize)]
@@ -49,8 +50,14 @@ struct Asked {
 ///
 /// The process cannot start a runtime. Backends that do not answer are findings.
 pub(super) fn ask(config: Config, counters: Vec<ModelCounter>) -> Result<Live, Failure> {
+    let (runtime, first) = prepared(config, counters)?;
+    runtime.block_on(ask_all(first))
+}
+
+/// A runtime, and the first to be asked.
+fn prepared(config: Config, counters: Vec<ModelCounter>) -> Result<(Runtime, Asked), Failure> {
     let failed = |error| Failure::Run(format!("cannot start a runtime: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    let runtime = Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(failed)?;
@@ -60,24 +67,37 @@ pub(super) fn ask(config: Config, counters: Vec<ModelCounter>) -> Result<Live, F
         pool_idle: config.upstream.pool_idle_timeout,
         max_age: config.upstream.max_connection_age,
     };
-    runtime.block_on(ask_all(Asked {
+    let first = Asked {
         config: Arc::new(config),
         counters: counters.into(),
         client: Client::tcp(timing),
         place: (0, 0),
-    }))
+    };
+    Ok((runtime, first))
+}
+
+/// Asks all backends of `config` what they are, and counts nothing.
+///
+/// # Errors
+///
+/// The process cannot start a runtime.
+pub(super) fn engines(config: Config) -> Result<Vec<Seen>, Failure> {
+    let (runtime, first) = prepared(config, Vec::new())?;
+    runtime.block_on(async move {
+        let mut looking = JoinSet::new();
+        for asked in first.each() {
+            looking.spawn(async move { (asked.place, seen::look(&asked).await.0) });
+        }
+        let mut seen = looking.join_all().await;
+        seen.sort_by_key(|(place, _)| *place);
+        Ok(seen.into_iter().map(|(_, seen)| seen).collect())
+    })
 }
 
 async fn ask_all(first: Asked) -> Result<Live, Failure> {
     let mut asking = JoinSet::new();
-    for (index, model) in first.config.models.iter().enumerate() {
-        for backend in 0..model.backends.len() {
-            let asked = Asked {
-                place: (index, backend),
-                ..first.clone()
-            };
-            asking.spawn(async move { (asked.place, seen::see(&asked).await) });
-        }
+    for asked in first.each() {
+        asking.spawn(async move { (asked.place, seen::see(&asked).await) });
     }
     let mut answers = asking.join_all().await;
     answers.sort_by_key(|(place, _)| *place);
@@ -95,6 +115,18 @@ async fn ask_all(first: Asked) -> Result<Live, Failure> {
 // === impl Asked ===
 
 impl Asked {
+    /// All backends of all models, in order.
+    fn each(&self) -> Vec<Self> {
+        let models = self.config.models.iter().enumerate();
+        let places =
+            models.flat_map(|(index, model)| (0..model.backends.len()).map(move |b| (index, b)));
+        let asked = |place| Self {
+            place,
+            ..self.clone()
+        };
+        places.map(asked).collect()
+    }
+
     fn model(&self) -> &Model {
         &self.config.models[self.place.0]
     }

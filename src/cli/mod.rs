@@ -3,12 +3,15 @@
 //! Exit codes: 2 where the command line or the configuration is wrong, 1 where
 //! the run failed. stdout is data, stderr is talk.
 
+mod advise;
 mod check;
 mod count;
 mod demo;
 mod live;
 mod pages;
+mod remote;
 mod replay;
+mod rounds;
 mod serve;
 mod table;
 
@@ -40,6 +43,10 @@ enum Command {
     Demo(demo::Flags),
     /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
     Replay(replay::Flags),
+    /// Tell what real requests ask for: lengths, limits, tiers, caches and peaks, as flags to change.
+    Advise(advise::Flags),
+    /// Compare the rounds of tuning that `advise --record` has noted.
+    Rounds(rounds::Flags),
     /// Print the completions of this command line for a shell.
     Completions(pages::CompletionsFlags),
     /// Print the manual page of tidegate or of one of its commands.
@@ -80,6 +87,8 @@ pub fn run() -> ExitCode {
         Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
         Command::Replay(flags) => replay::replay(&flags, &mut out),
+        Command::Advise(flags) => advise::advise(&flags, &mut out),
+        Command::Rounds(flags) => rounds::rounds(&flags, &mut out),
         Command::Completions(flags) => pages::completions(&flags, command(), &mut out),
         Command::Man(flags) => pages::man(&flags, command(), &mut out),
     };

@@ -23,41 +23,51 @@ pub(super) const BOUNDS: Bounds = Bounds {
 
 /// A backend as it answered.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct Seen {
-    pub(super) model: String,
-    pub(super) backend: String,
+pub(in crate::cli) struct Seen {
+    pub(in crate::cli) model: String,
+    pub(in crate::cli) backend: String,
     pub(super) url: String,
-    pub(super) tier: &'static str,
+    pub(in crate::cli) tier: &'static str,
     /// Its release, as it writes it.
     pub(super) version: Option<String>,
     /// Ids it lists.
     pub(super) serves: Vec<String>,
-    pub(super) max_model_len: Option<u64>,
+    pub(in crate::cli) max_model_len: Option<u64>,
     /// Data-parallel engines its metrics show.
     pub(super) engines: usize,
     /// Those that are booked apart; empty where it did not answer.
-    pub(super) ranks: Vec<Rank>,
+    pub(in crate::cli) ranks: Vec<Rank>,
     /// Questions it did not answer, and how.
-    pub(super) errors: Vec<String>,
+    pub(in crate::cli) errors: Vec<String>,
 }
 
 /// One data-parallel engine of a backend.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct Rank {
+pub(in crate::cli) struct Rank {
     pub(super) rank: u32,
-    pub(super) kv_tokens: u64,
+    pub(in crate::cli) kv_tokens: u64,
     pub(super) kv_blocks: u64,
-    pub(super) block_size: u32,
+    pub(in crate::cli) block_size: u32,
     /// Where the capacity comes from.
     pub(super) source: &'static str,
     /// Longest context of one request here.
-    pub(super) context_limit: u64,
+    pub(in crate::cli) context_limit: u64,
     pub(super) max_num_seqs: Option<u32>,
     pub(super) lookahead_tokens: u64,
 }
 
-/// Asks one backend everything.
+/// Asks one backend everything, and one that lists its models for its counts.
 pub(super) async fn see(asked: &Asked) -> (Seen, Vec<Compared>) {
+    let (seen, endpoint) = look(asked).await;
+    let compared = match endpoint {
+        Some(endpoint) => counts::compare(asked, &endpoint).await,
+        None => Vec::new(),
+    };
+    (seen, compared)
+}
+
+/// Asks one backend what it is; `None` beside it where it does not list its models.
+pub(super) async fn look(asked: &Asked) -> (Seen, Option<Endpoint>) {
     let backend = asked.backend();
     let mut seen = Seen {
         model: asked.model().name.clone(),
@@ -70,11 +80,11 @@ pub(super) async fn see(asked: &Asked) -> (Seen, Vec<Compared>) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             seen.errors.push(error.to_string());
-            return (seen, Vec::new());
+            return (seen, None);
         }
     };
     let Some(models) = get(asked, &endpoint, "/v1/models", &mut seen).await else {
-        return (seen, Vec::new());
+        return (seen, None);
     };
     let cards = read_models(&models).unwrap_or_else(|error| {
         seen.errors.push(format!("/v1/models: {error}"));
@@ -92,8 +102,7 @@ pub(super) async fn see(asked: &Asked) -> (Seen, Vec<Compared>) {
     seen.serves = cards.into_iter().map(|card| card.id).collect();
     seen.engines = evidence.scrape.engines.len();
     seen.ranks = figures(asked, &evidence);
-    let compared = counts::compare(asked, &endpoint).await;
-    (seen, compared)
+    (seen, Some(endpoint))
 }
 
 /// The answer of a GET; anything but 200 is an error of `seen`.

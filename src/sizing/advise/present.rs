@@ -8,8 +8,10 @@ use crate::core::units::{BlockSize, Tokens};
 pub struct Present {
     /// Engines, each data-parallel rank by itself.
     pub engines: Vec<Engine>,
-    /// The gateway's settings, where its configuration was read.
-    pub settings: Option<Settings>,
+    /// The gateway's `admission.reservation`, where known.
+    pub reservation: Option<Reservation>,
+    /// Its `admission.open_output_tokens`, where known.
+    pub open_output: Option<Tokens>,
 }
 
 /// One engine, or one rank of one.
@@ -29,15 +31,6 @@ pub struct Engine {
     pub max_model_len: Option<Tokens>,
 }
 
-/// Settings of the gateway that advice is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// `admission.reservation`.
-    pub reservation: Reservation,
-    /// `admission.open_output_tokens`.
-    pub open_output: Tokens,
-}
-
 /// What a request holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reservation {
@@ -45,6 +38,24 @@ pub enum Reservation {
     Strict,
     /// What it uses, and is expected to.
     Forecast,
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    /// Its name in the configuration and in `/state`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Forecast => "forecast",
+        }
+    }
+
+    /// The one of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let both = [Self::Strict, Self::Forecast];
+        both.into_iter().find(|one| one.name() == name)
+    }
 }
 
 // === impl Present ===

@@ -95,8 +95,7 @@ fn cache(model: &ModelAdvice) -> Option<Proposal> {
 }
 
 fn reservation(models: &[ModelAdvice], present: &Present) -> Option<Proposal> {
-    let settings = present.settings?;
-    if settings.reservation == Reservation::Forecast {
+    if present.reservation != Some(Reservation::Strict) {
         return None;
     }
     let freed = models.iter().flat_map(|model| &model.tiers);
@@ -117,7 +116,7 @@ fn reservation(models: &[ModelAdvice], present: &Present) -> Option<Proposal> {
 }
 
 fn open_output(log: &Log, present: &Present) -> Option<Proposal> {
-    let now = present.settings?.open_output.get();
+    let now = present.open_output?.get();
     let is_open = |entry: &&Entry| {
         entry.is_whole() && entry.asked.is_none() && entry.output.is_some_and(|o| !o.is_zero())
     };

@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use super::diff::Diff;
-use super::present::{Engine, Reservation, Settings};
+use super::present::{Engine, Reservation};
 use super::rounds::{Figure, Round, Rounds};
 use super::*;
 
@@ -60,17 +60,15 @@ fn engine(tier: Tier, pool: u64, max_model_len: u64) -> Engine {
     }
 }
 
-fn fleet(settings: Settings) -> Present {
+fn fleet(reservation: Reservation) -> Present {
     Present {
         engines: vec![engine(Tier::Standard, 32_768, 16_384)],
-        settings: Some(settings),
+        reservation: Some(reservation),
+        open_output: Some(Tokens::new(1024)),
     }
 }
 
-const STRICT: Settings = Settings {
-    reservation: Reservation::Strict,
-    open_output: Tokens::new(1024),
-};
+const STRICT: Reservation = Reservation::Strict;
 
 /// 200 contexts of 161, one after the other but for two of 4,001 at one time.
 fn two_hundred() -> Vec<Line> {
@@ -216,13 +214,10 @@ fn proposals_are_a_diff_against_what_runs() {
 #[test]
 fn nothing_is_proposed_that_is_set_already_or_on_few_requests() {
     let mut lines = two_hundred();
-    let settings = Settings {
-        reservation: Reservation::Forecast,
-        open_output: Tokens::new(64),
-    };
     let present = Present {
         engines: vec![engine(Tier::Standard, 32_768, 200)],
-        settings: Some(settings),
+        reservation: Some(Reservation::Forecast),
+        open_output: Some(Tokens::new(64)),
     };
     assert_eq!(advise(&log_of(&text(&lines)), &present).proposals, []);
     lines.truncate(99);
