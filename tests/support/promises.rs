@@ -168,11 +168,15 @@ impl Watch {
                 cancelled,
                 measured,
                 measured_output: _,
+                foreseen_output: _,
                 output_error: _,
                 promised,
                 kept,
                 waited: _,
+                foreseen_wait: _,
                 wait_error: _,
+                prompt: _,
+                generated: _,
                 overdrawn,
             } = state.totals;
             assert!(measured <= finished, "a length was learned twice");
