@@ -26,7 +26,7 @@ use super::placement::{
 use super::queue::{Place, Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
-use super::stats::Totals;
+use super::stats::{Hold, Totals};
 use super::time::Time;
 use super::trunk::Trunk;
 use super::units::Tokens;
@@ -34,6 +34,7 @@ use super::waits::{Backlog, Drain, Returns, Waits};
 
 pub use super::fairness::TenantPolicy;
 pub use super::waits::Predicted;
+pub use explain::{Explanation, Limits, Odds, Room, View};
 use grants::Admitted;
 pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
 use refuse::{Newcomer, no_backend, too_late};
@@ -41,6 +42,7 @@ pub use shadow::Would;
 
 mod cost;
 mod drain;
+mod explain;
 mod failures;
 mod grants;
 mod heads;
@@ -228,10 +230,9 @@ impl Admission {
             return Decision::Reject(no_backend());
         }
         // Those who wait and have not been looked at yet come first.
-        let claim = self.claim(demand.tenant, home, tokens);
-        let waits_its_turn = self.round.unfinished || !self.flows.may_hold(claim);
-        let may_go = demand.work == Work::Aside || !waits_its_turn;
-        if let Some(placement) = may_go.then(|| fleet.place(asked, home, output)).flatten() {
+        let held = self.held(demand, (home, tokens));
+        let place = || fleet.place(asked, home, output);
+        if let Some(placement) = held.is_none().then(place).flatten() {
             return Decision::Admit(placement);
         }
         let newcomer = Newcomer {
@@ -245,6 +246,7 @@ impl Admission {
                 home,
                 output,
                 predicted: newcomer.promise.predicted,
+                hold: held.unwrap_or_else(|| fleet.lacks(asked, (home, output))),
             },
         }
     }
@@ -408,6 +410,18 @@ impl Admission {
     fn above_share(&self, tenant: TenantId, tokens: Tokens) -> Option<Tokens> {
         let share = self.flows.get(tenant)?.policy.max_in_flight?;
         (tokens > share).then_some(share)
+    }
+
+    /// What keeps a newcomer in line that asks for `tokens`, room aside.
+    fn held(&self, demand: &Demand, (home, tokens): (Tier, Tokens)) -> Option<Hold> {
+        match demand.work {
+            // What holds nothing waits for nobody.
+            Work::Aside => None,
+            _ if self.round.unfinished => Some(Hold::Turn),
+            _ => self
+                .flows
+                .withholds(self.claim(demand.tenant, home, tokens)),
+        }
     }
 
     fn claim(&self, tenant: TenantId, home: Tier, tokens: Tokens) -> Claim {

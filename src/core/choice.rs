@@ -8,11 +8,12 @@
 
 use super::ahead::span;
 use super::backend::{Health, Tier, Trust};
-use super::demand::{Demand, Work};
+use super::demand::{Demand, OutputLimit, Work};
 use super::footprint::Shape;
 use super::pace::{Load, Prefill};
 use super::placement::{Asked, Fleet};
 use super::roster::Backend;
+use super::stats::Hold;
 use super::units::Tokens;
 
 /// Seconds of first token that a full pool is worth against an empty one, growing
@@ -57,6 +58,17 @@ impl Fleet<'_> {
     /// Whether so little prefill is on its way to `backend` that it may take more.
     pub(super) fn is_open(&self, backend: &Backend) -> bool {
         backend.is_open(self.now, self.dispatch.late)
+    }
+
+    /// What a request that passes its tenant's gates waits for.
+    pub(super) fn lacks(&self, asked: Asked<'_>, (home, output): (Tier, OutputLimit)) -> Hold {
+        if !self.is_served(asked, home, output) {
+            Hold::NoBackend
+        } else if self.is_shut(asked, home) {
+            Hold::Prefill
+        } else {
+            Hold::Memory
+        }
     }
 
     /// Whether every backend that `asked` could be sent to has enough on its way:

@@ -4,16 +4,17 @@
 //! for seats first. It only looks: nothing is taken here, and which of several
 //! backends that fit is best is not asked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use super::backend::Capacity;
 use super::demand::{Demand, OutputLimit, Progress, Work};
+use super::gates::Barrier;
 use super::ledger::Account;
 use super::lengths::{ClassKey, Curve};
 use super::outlook::{Profile, Room, Runner, are_alike};
 use super::pace::Load;
-use super::placement::{Asked, Fleet, ForecastPolicy, Placement, Reservation};
+use super::placement::{Asked, Fleet, ForecastPolicy, Reservation};
 use super::roster::Backend;
 use super::units::{Blocks, Tokens};
 
@@ -24,6 +25,18 @@ pub(super) struct Sketch {
     foreseen: RefCell<Vec<Foreseen>>,
     /// Share of a pool that it must leave free.
     left: f64,
+    /// Blocks that every backend is taken to have more than it has: none where it
+    /// is decided, some where it is asked how many are missing.
+    more: Cell<Blocks>,
+}
+
+/// What a request takes where it fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fit {
+    /// Blocks to take now.
+    pub(super) blocks: Blocks,
+    /// Its output bound there.
+    pub(super) output: OutputLimit,
 }
 
 /// A request as it would run on backends that are alike.
@@ -81,21 +94,20 @@ impl Backend {
 
 impl Fleet<'_> {
     /// What `asked` would take on `backend`, if that stays within its limits.
+    ///
+    /// # Errors
+    /// What there is too little of.
     pub(super) fn fits(
         &self,
         backend: &Backend,
         asked: Asked<'_>,
         output: OutputLimit,
-    ) -> Option<Placement> {
-        let capacity = backend.capacity.as_ref()?;
-        let place = |blocks, output| Placement {
-            backend: backend.id,
-            tier: backend.tier,
-            blocks,
-            output,
-        };
+    ) -> Result<Fit, Barrier> {
+        let capacity = backend.capacity.as_ref();
+        let capacity = capacity.ok_or(Barrier::CapacityUnknown)?;
+        let place = |blocks, output| Fit { blocks, output };
         if asked.demand.work == Work::Aside {
-            return Some(place(Blocks::ZERO, output));
+            return Ok(place(Blocks::ZERO, output));
         }
         let account = self.ledger.account(backend.id);
         let sequences = account.sequences() + asked.shape.sequences();
@@ -103,21 +115,27 @@ impl Fleet<'_> {
             || capacity
                 .max_num_seqs
                 .is_none_or(|seats| sequences <= u64::from(seats));
-        if !has_seats || !backend.could_hold(asked.shape, output) {
-            return None;
+        if !backend.could_hold(asked.shape, output) {
+            return Err(Barrier::Size);
+        }
+        if !has_seats {
+            return Err(Barrier::Seats);
         }
         let foreign = backend.foreign(self.now, self.observed_for);
         match self.reservation {
             Reservation::Strict => {
-                let room = asked.shape.largest_output(capacity)?;
+                let room = asked.shape.largest_output(capacity);
+                let room = room.ok_or(Barrier::Size)?;
                 let bound = match output {
                     OutputLimit::Asked(bound) => bound,
                     OutputLimit::Open { at_most } => at_most.unwrap_or(room).min(room),
                 };
                 let blocks = asked.shape.blocks(bound, capacity);
                 let fresh = blocks - account.pinned(&asked.demand.prefix);
-                let fits = account.held() + foreign + fresh <= capacity.blocks;
-                fits.then(|| place(blocks, OutputLimit::Asked(bound)))
+                let all = capacity.blocks + asked.sketch.more();
+                let fits = account.held() + foreign + fresh <= all;
+                let fit = place(blocks, OutputLimit::Asked(bound));
+                fits.then_some(fit).ok_or(Barrier::Memory)
             }
             Reservation::Forecast(policy) => {
                 let site = Site {
@@ -126,8 +144,9 @@ impl Fleet<'_> {
                     capacity,
                     foreign,
                 };
-                let blocks = self.foresees(policy, asked, site, output)?;
-                Some(place(blocks, output))
+                let blocks = self.foresees(policy, asked, site, output);
+                let fit = blocks.map(|blocks| place(blocks, output));
+                fit.ok_or(Barrier::Memory)
             }
         }
     }
@@ -155,12 +174,13 @@ impl Fleet<'_> {
         let taken = account.held() + site.foreign + fresh;
         // An empty backend takes whatever fits it: waiting would bring nothing.
         if account.sequences() == 0 && site.foreign.is_zero() {
-            return (taken <= capacity.blocks).then_some(now);
+            return (taken <= capacity.blocks + asked.sketch.more()).then_some(now);
         }
         let watch = &site.backend.watch;
         let plan = capacity
             .blocks
-            .share(watch.share(policy.margin) * (1.0 - asked.sketch.left));
+            .share(watch.share(policy.margin) * (1.0 - asked.sketch.left))
+            + asked.sketch.more();
         if taken > plan {
             return None;
         }
@@ -224,6 +244,16 @@ impl Sketch {
             left,
             ..Self::default()
         }
+    }
+
+    /// Blocks that every backend is taken to have more than it has.
+    pub(super) fn more(&self) -> Blocks {
+        self.more.get()
+    }
+
+    /// From now on every backend is taken to have `more` blocks.
+    pub(super) fn imagine(&self, more: Blocks) {
+        self.more.set(more);
     }
 
     /// Asks about `asked` on a backend of `capacity`.

@@ -18,6 +18,7 @@ mod fit;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod footprint;
+pub mod gates;
 pub mod ledger;
 pub mod lengths;
 mod outlook;

@@ -133,7 +133,7 @@ impl Runner<'_> {
     }
 
     /// Probability that it is there when each sequence has emitted `ahead` more.
-    fn alive(&self, ahead: Tokens) -> f64 {
+    pub(super) fn alive(&self, ahead: Tokens) -> f64 {
         if ahead > self.remaining() {
             return 0.0;
         }

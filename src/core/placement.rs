@@ -8,8 +8,9 @@
 use super::backend::{BackendId, Tier, TierSet, Trust};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Work};
 use super::dispatch::DispatchPolicy;
-use super::fit::Sketch;
+use super::fit::{Fit, Sketch};
 use super::footprint::Shape;
+use super::gates::{Barrier, Choice};
 use super::ledger::Ledger;
 use super::lengths::Lengths;
 use super::pace::Prefill;
@@ -76,6 +77,10 @@ pub struct Placement {
     pub blocks: Blocks,
     /// Output bound per sequence to write into the request, where it is not as sent.
     pub output: OutputLimit,
+    /// The tier it belongs to.
+    pub home: Tier,
+    /// Why there and not elsewhere.
+    pub choice: Choice,
 }
 
 /// What can be said of a request before asking whether it fits now.
@@ -312,13 +317,9 @@ impl Fleet<'_> {
         may_take: impl Fn(&Backend) -> bool,
     ) -> Option<Placement> {
         let work = Prefill::of(asked.demand);
-        let open = Tier::ALL.map(|tier| self.tier_is_open(asked, home, tier));
+        let open = self.open_tiers(asked, home);
         let may_go = |backend: &&Backend| {
-            open[backend.tier as usize]
-                && may_take(backend)
-                && self.is_usable(backend, asked)
-                && self.is_in_time(backend, asked, work)
-                && self.keeps_pace(backend, asked)
+            may_take(backend) && self.barrier(backend, asked, (&open, work)).is_none()
         };
         let ranked = self.backends.iter().filter(may_go);
         let mut ranked: Vec<_> = ranked
@@ -326,59 +327,47 @@ impl Fleet<'_> {
             .collect();
         // A fit is the costly question, so the first answer counts.
         ranked.sort_unstable_by(|(left, _), (right, _)| left.order(right));
-        ranked.into_iter().find_map(|(_, backend)| {
-            let placement = self.fits(backend, asked, output)?;
-            let lending = backend.tier > home;
-            (!lending || self.keeps_reserve(backend, placement.blocks)).then_some(placement)
-        })
-    }
-
-    fn is_usable(&self, backend: &Backend, asked: Asked<'_>) -> bool {
-        let free_for_us = backend
-            .set_aside
-            .is_none_or(|ticket| asked.ticket == Some(ticket) || asked.demand.work == Work::Aside);
-        let gate = self.is_open(backend) || asked.demand.work == Work::Aside;
-        backend.admits() && free_for_us && gate && backend.may_serve(asked.demand)
-    }
-
-    /// Whether traffic at home in `home` may use `tier` at all now.
-    pub(super) fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
-        match tier {
-            _ if tier == home || asked.demand.work == Work::Aside => true,
-            Tier::Standard => {
-                let is_larger_up = |backend: &Backend| {
-                    backend.tier == Tier::Large
-                        && backend.admits()
-                        && backend.trust == Trust::Whole
-                        && backend.may_serve(asked.demand)
+        let alone = ranked.len() == 1;
+        ranked
+            .into_iter()
+            .enumerate()
+            .find_map(|(passed, (_, backend))| {
+                let choice = match passed {
+                    0 if alone => Choice::Only,
+                    0 => Choice::Best,
+                    _ => Choice::Next,
                 };
-                home == Tier::Large
-                    && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
-                    && !self.backends.iter().any(is_larger_up)
-            }
-            Tier::Large => home < tier && self.waiting[tier as usize] == 0,
-            Tier::Offload => {
-                asked.demand.offload == OffloadRule::WhenFaster && self.offload_is_faster(asked)
-            }
+                let fit = self.room(backend, asked, (home, output)).ok()?;
+                Some(Placement {
+                    backend: backend.id,
+                    tier: backend.tier,
+                    blocks: fit.blocks,
+                    output: fit.output,
+                    home,
+                    choice,
+                })
+            })
+    }
+
+    /// What `asked`, at home in `home`, would take on `backend`, if there is room.
+    ///
+    /// # Errors
+    /// What there is too little of.
+    pub(super) fn room(
+        &self,
+        backend: &Backend,
+        asked: Asked<'_>,
+        (home, output): (Tier, OutputLimit),
+    ) -> Result<Fit, Barrier> {
+        let fit = self.fits(backend, asked, output)?;
+        let lends = backend.tier > home;
+        if lends && !self.keeps_reserve(backend, (fit.blocks, asked.sketch.more())) {
+            return Err(Barrier::Reserve);
         }
+        Ok(fit)
     }
 
-    /// Whether the slow tier would have its first token out before the queue
-    /// for the faster ones has drained.
-    fn offload_is_faster(&self, asked: Asked<'_>) -> bool {
-        let offload = self
-            .backends
-            .iter()
-            .filter(|backend| backend.tier == Tier::Offload && backend.admits());
-        let soonest = offload
-            .map(|backend| backend.first_token_after(self.now, Prefill::of(asked.demand)))
-            .min();
-        soonest
-            .zip(self.wait)
-            .is_some_and(|(first_token, wait)| first_token < wait)
-    }
-
-    fn keeps_reserve(&self, backend: &Backend, taken: Blocks) -> bool {
+    fn keeps_reserve(&self, backend: &Backend, (taken, more): (Blocks, Blocks)) -> bool {
         let capacity = backend
             .capacity
             .as_ref()
@@ -388,6 +377,6 @@ impl Fleet<'_> {
             + taken;
         // The reserve is rounded up: what is kept free is never less than asked.
         let reserve = capacity.blocks - capacity.blocks.share(1.0 - self.tiers.free_reserve);
-        used + reserve <= capacity.blocks
+        used + reserve <= capacity.blocks + more
     }
 }

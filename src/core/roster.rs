@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ahead::{Ahead, span};
 use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust};
-use super::demand::{Demand, OffloadRule, OutputLimit, Work};
+use super::demand::{Demand, OutputLimit, Work};
 use super::footprint::Shape;
 use super::ledger::LeaseId;
 use super::outlook::watch::Watch;
@@ -107,11 +107,7 @@ impl Backend {
 
     /// Whether the model, the tenant and the request allow this backend.
     pub(super) fn may_serve(&self, demand: &Demand) -> bool {
-        let offload = self.tier != Tier::Offload || demand.offload != OffloadRule::Never;
-        self.is_active()
-            && offload
-            && demand.tiers.contains(self.tier)
-            && self.serves.contains(&demand.served)
+        self.forbids(demand).is_none()
     }
 
     /// Whether the whole request fits this backend when it is empty.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::core::admission::{Admission, Decision, Effect, Verdict, Would};
+use crate::core::admission::{Admission, Decision, Effect, Explanation, Verdict, Would};
 use crate::core::demand::{Demand, TenantId};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
@@ -28,7 +28,7 @@ mod tests;
 
 pub use clock::Clock;
 pub use lease::Lease;
-pub use ticket::Ticket;
+pub use ticket::{Foreseen, Ticket};
 
 /// The door of one model pool; clones share it.
 #[derive(Clone)]
@@ -108,11 +108,13 @@ impl Gate {
                 let sooner = inner.is_due_sooner(now);
                 drop(inner);
                 self.shared.wake_driver(sooner);
-                let predicted = match decision {
-                    Decision::Wait { predicted, .. } => Some(predicted),
+                let foreseen = match decision {
+                    Decision::Wait {
+                        predicted, hold, ..
+                    } => Some(Foreseen { predicted, hold }),
                     Decision::Admit(_) | Decision::Reject(_) => None,
                 };
-                Submission::Waiting(Ticket::new(self.clone(), ticket, outcome, predicted))
+                Submission::Waiting(Ticket::new(self.clone(), ticket, outcome, foreseen))
             }
         }
     }
@@ -131,6 +133,13 @@ impl Gate {
             }
             None => (self.submit(demand), None),
         }
+    }
+
+    /// What [`submit`](Self::submit) would do with `demand` now, and why; nothing
+    /// changes. O(backends) under the lock.
+    pub fn explain(&self, demand: &Demand) -> Explanation {
+        let inner = self.shared.lock();
+        inner.admission.explain(self.shared.clock.now(), demand)
     }
 
     /// Whether the line has a place left for `tenant`, whatever it asks; cheap.

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use super::{Gate, Lease, Outcome};
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
+use crate::core::stats::Hold;
 use crate::core::waits::Predicted;
 
 /// Resolves to a lease when its turn comes, or to the reason why it never will.
@@ -19,8 +20,17 @@ pub struct Ticket {
     gate: Gate,
     id: TicketId,
     outcome: oneshot::Receiver<Outcome>,
-    predicted: Option<Predicted>,
+    foreseen: Option<Foreseen>,
     answered: Answered,
+}
+
+/// What could be told of a wait when it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// How long it will be.
+    pub predicted: Predicted,
+    /// What it is for.
+    pub hold: Hold,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,20 +46,20 @@ impl Ticket {
         gate: Gate,
         id: TicketId,
         outcome: oneshot::Receiver<Outcome>,
-        predicted: Option<Predicted>,
+        foreseen: Option<Foreseen>,
     ) -> Self {
         Self {
             gate,
             id,
             outcome,
-            predicted,
+            foreseen,
             answered: Answered::NotYet,
         }
     }
 
-    /// The wait predicted when it joined the line, where that could be told.
-    pub const fn predicted_wait(&self) -> Option<Predicted> {
-        self.predicted
+    /// What could be told of its wait when it joined the line.
+    pub const fn foreseen(&self) -> Option<Foreseen> {
+        self.foreseen
     }
 }
 

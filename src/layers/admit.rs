@@ -50,8 +50,12 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
     let lease = match submit(measured) {
         Submission::Admitted(lease) => lease,
         Submission::Waiting(ticket) => {
-            let predicted = ticket.predicted_wait();
-            letter.trail.note(|facts| foretold(facts, predicted));
+            let foreseen = ticket.foreseen();
+            letter.trail.note(|facts| {
+                foretold(facts, foreseen.map(|foreseen| foreseen.predicted));
+                let held_by = foreseen.map(|foreseen| foreseen.hold.name());
+                facts.record.held_by = facts.record.held_by.or(held_by);
+            });
             ticket.await.map_err(|reject| expired(letter, reject))?
         }
         Submission::Rejected(reject) => return Err(reject.into()),
@@ -63,6 +67,8 @@ async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
         record.queue_ms = Some(record.queue_ms.unwrap_or_default() + grant.waited);
         record.backend = Some(seat.name().clone());
         record.tier = Some(grant.tier);
+        record.home = Some(grant.home);
+        record.choice = Some(grant.choice.name());
     });
     Ok(lease)
 }

@@ -91,6 +91,16 @@ pub struct AccessRecord {
     /// The wait that four in five like it do not pass, as predicted on arrival.
     #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_q80_ms: Option<Duration>,
+    /// What it had to wait for when it joined the line: `turn`, `tenant_limit`,
+    /// `others_share`, `prefill`, `memory` or `no_backend`.
+    pub held_by: Option<&'static str>,
+    /// The tier it belongs to; where it was sent to another, that had room, or
+    /// nothing of its own was up.
+    #[serde(serialize_with = "tier_name")]
+    pub home: Option<Tier>,
+    /// Why that backend: `only`, `best`, `next` (better ones had no room) or `forced`
+    /// (shadow mode).
+    pub choice: Option<&'static str>,
 }
 
 /// What admission would have done with a request that was sent on all the same.
@@ -183,6 +193,9 @@ impl AccessRecord {
             retry_after_s: None,
             would: None,
             predicted_wait_q80_ms: None,
+            held_by: None,
+            home: None,
+            choice: None,
         }
     }
 }

@@ -58,6 +58,8 @@ impl Admission {
             lease,
             backend: place.backend,
             tier: place.tier,
+            home: place.home,
+            choice: place.choice,
             max_tokens: max_tokens(demand, place.output),
             waited: now - since,
             block_size: capacity.block_size,

@@ -65,18 +65,13 @@ impl Admission {
             sketch: &Sketch::default(),
         };
         let fleet = self.fleet(now);
-        if !fleet.is_served(asked, waiter.home, waiter.output) {
-            return Hold::NoBackend;
-        }
+        let lacks = fleet.lacks(asked, (waiter.home, waiter.output));
         let claim = self.claim(waiter.demand.tenant, waiter.home, waiter.tokens);
-        if self.flows.is_capped(claim) {
-            return Hold::TenantLimit;
-        }
-        if !self.flows.may_hold(claim) {
-            return Hold::OthersShare;
-        }
-        if fleet.is_shut(asked, waiter.home) {
-            return Hold::Prefill;
+        match (lacks, self.flows.withholds(claim)) {
+            (Hold::NoBackend, _) => return Hold::NoBackend,
+            (_, Some(withheld)) => return withheld,
+            (Hold::Memory, None) => {}
+            (other, None) => return other,
         }
         let mut open = self.backends.iter().filter(|backend| {
             backend.admits()

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use crate::core::backend::{BackendId, Tier};
 use crate::core::demand::OutputLimit;
+use crate::core::gates::Choice;
 use crate::core::ledger::LeaseId;
 use crate::core::placement::Placement;
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
+use crate::core::stats::Hold;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 use crate::core::waits::Predicted;
 
@@ -24,6 +26,8 @@ pub enum Decision {
         output: OutputLimit,
         /// Predicted wait.
         predicted: Predicted,
+        /// What keeps it in line.
+        hold: Hold,
     },
     /// It is refused.
     Reject(Reject),
@@ -49,6 +53,10 @@ pub struct Grant {
     pub backend: BackendId,
     /// The tier there.
     pub tier: Tier,
+    /// The tier it belongs to.
+    pub home: Tier,
+    /// Why there and not elsewhere.
+    pub choice: Choice,
     /// What to write into the request.
     pub max_tokens: MaxTokens,
     /// Time spent waiting.

@@ -13,6 +13,7 @@ use crate::core::backend::{Tier, Trust};
 use crate::core::demand::{Demand, OutputLimit, Progress, Work};
 use crate::core::fit::Sketch;
 use crate::core::footprint::Shape;
+use crate::core::gates::Choice;
 use crate::core::placement::{Asked, Placement, Prospect, Reservation};
 use crate::core::reject::Reject;
 use crate::core::roster::Backend;
@@ -130,6 +131,8 @@ impl Admission {
             tier: backend.tier,
             blocks: shape.blocks(generated, capacity),
             output,
+            home: homed.home,
+            choice: Choice::Forced,
         };
         if homed.demand.work == Work::Aside {
             return Some(place(Tokens::ZERO, homed.output));

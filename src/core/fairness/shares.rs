@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::{Flow, Flows};
 use crate::core::backend::Tier;
 use crate::core::demand::TenantId;
+use crate::core::stats::Hold;
 use crate::core::units::Tokens;
 
 /// Tenants below their share that wait for memory, by the tier they wait for.
@@ -46,19 +47,21 @@ impl Flow {
 // === impl Flows ===
 
 impl Flows {
-    /// Whether a request would take its tenant over its cap.
-    pub(in crate::core) fn is_capped(&self, claim: Claim) -> bool {
-        let flow = self.flows.get(&claim.tenant);
-        flow.is_some_and(|flow| flow.is_capped(claim.tokens))
-    }
-
     /// Whether the shares let a request hold what it asks.
     pub(in crate::core) fn may_hold(&self, claim: Claim) -> bool {
+        self.withholds(claim).is_none()
+    }
+
+    /// Which share does not let a request hold what it asks.
+    pub(in crate::core) fn withholds(&self, claim: Claim) -> Option<Hold> {
         let flow = self.flows.get(&claim.tenant);
-        let others = self.shortages.of(claim.home);
-        let lent = others.filter(|&tenant| tenant != claim.tenant).count() == 0;
-        !flow.is_some_and(|flow| flow.is_capped(claim.tokens))
-            && (lent || flow.is_some_and(|flow| flow.is_own(claim)))
+        if flow.is_some_and(|flow| flow.is_capped(claim.tokens)) {
+            return Some(Hold::TenantLimit);
+        }
+        let mut others = self.shortages.of(claim.home);
+        let lent = others.all(|tenant| tenant == claim.tenant);
+        let free = lent || flow.is_some_and(|flow| flow.is_own(claim));
+        (!free).then_some(Hold::OthersShare)
     }
 
     /// A waiter found no memory. What others have borrowed is wanted back, if it is

@@ -136,6 +136,29 @@ impl Account {
         running.admits(newcomer, room)
     }
 
+    /// Tokens that each sequence emits from here on until its leases are expected to
+    /// have given back `blocks` of what they hold, rounded **up** to a power of two
+    /// below 64, and to a sixteenth above; `None` where they never are. O(leases).
+    pub(in crate::core) fn frees_after(&self, blocks: Blocks) -> Option<Tokens> {
+        let freed = |ahead: u64| -> f64 {
+            let ahead = Tokens::new(ahead);
+            let running = self.leases.values();
+            let ended = running.filter_map(|entry| {
+                let gone = 1.0 - entry.runner()?.alive(ahead);
+                Some(entry.own.as_f64() * gone)
+            });
+            ended.sum()
+        };
+        let enough = |ahead: &u64| freed(*ahead) >= blocks.as_f64();
+        let last = (0..40).map(|power| 1_u64 << power).find(enough)?;
+        if last <= 64 {
+            return Some(Tokens::new(last));
+        }
+        let (from, step) = (last / 2, last / 32);
+        let ahead = (1..=16).map(|nth| from + nth * step).find(enough);
+        ahead.map(Tokens::new)
+    }
+
     pub(super) fn on_capacity(&mut self, capacity: Capacity) {
         if self.capacity == Some(capacity) {
             return;

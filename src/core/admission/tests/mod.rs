@@ -2,6 +2,7 @@
 
 mod claims;
 mod engines;
+mod explain;
 mod heads;
 mod late;
 mod load;
