@@ -144,8 +144,8 @@ impl Follower {
     /// whether they still say what is in force.
     fn compare(&mut self) {
         self.seen = Look::at(&files(&self.gateway, &self.path), &self.seen);
-        let snapshot = self.gateway.snapshot();
-        let same = load_file(&self.path).is_ok_and(|config| config == *snapshot.config);
+        let written = self.gateway.discovery().written();
+        let same = load_file(&self.path).is_ok_and(|config| config == *written);
         self.taken = same.then_some(self.seen.contents);
     }
 }

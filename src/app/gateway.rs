@@ -36,6 +36,7 @@ use crate::upstream::client::{Client, Connector, Timing};
 
 use super::arriving::Arriving;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
+use super::discovery::Discovery;
 use super::drain::Watcher;
 use super::error::Error;
 use super::loader::Loader;
@@ -61,6 +62,7 @@ pub struct Gateway {
     /// Taken for a reload and for tidying up, both short, and never in a request.
     works: Arc<Mutex<Box<dyn Remake>>>,
     reloads: Reloads,
+    discovery: Discovery,
     budget: Budget,
     door: Door,
     clock: Clock,
@@ -116,7 +118,8 @@ impl Gateway {
                 metrics: Arc::clone(telemetry.metrics()),
             },
         });
-        let config = Arc::new(config);
+        let discovery = Discovery::new(config);
+        let config = Arc::new(discovery.expand(&discovery.written()));
         let tenants = Tenants::new(&config);
         let plan = works.prepare(&config).map_err(first)?;
         let current = Current::new(Snapshot {
@@ -149,6 +152,7 @@ impl Gateway {
             current,
             works,
             reloads: Reloads::new(clock.now()),
+            discovery,
             budget,
             door,
             clock,
@@ -249,6 +253,11 @@ impl Gateway {
             config: Arc::clone(&config),
         });
         works.retire(&config);
+    }
+
+    /// What is written, and what was found in its place.
+    pub(super) const fn discovery(&self) -> &Discovery {
+        &self.discovery
     }
 
     pub(super) const fn reloads(&self) -> &Reloads {

@@ -134,17 +134,19 @@ impl Gateway {
         let mut works = self.works();
         let running = self.snapshot();
         let pending = pin(&running.config, &mut next);
-        if next == *running.config {
+        if next == *self.discovery().written() {
             return self.took(Reload::Unchanged, pending);
         }
-        let plan = match works.prepare(&next) {
+        let expanded = self.discovery().expand(&next);
+        let plan = match works.prepare(&expanded) {
             Ok(plan) => plan,
             Err(problems) => {
                 return self.refuse(problems.iter().map(ToString::to_string).collect());
             }
         };
         // Nothing fails from here on.
-        self.put_in_force(&mut **works, plan, next);
+        self.discovery().write(next);
+        self.put_in_force(&mut **works, plan, expanded);
         self.took(Reload::Applied, pending)
     }
 

@@ -19,6 +19,7 @@ use crate::telemetry::Telemetry;
 use crate::upstream::client::{Client, Tcp};
 
 use super::admin::Admin;
+use super::discovery::SystemResolver;
 use super::drain::{Drain, Phase, Watcher};
 use super::error::Error;
 use super::follow::Follower;
@@ -90,6 +91,8 @@ pub async fn start_on(config: Config, given: Given) -> Result<Running, Error> {
     });
     let mut admin = JoinSet::new();
     admin.spawn(Admin::new(Arc::clone(&gateway), watcher.clone()).listen(admin_listener));
+    let mut follower = JoinSet::new();
+    follower.spawn(gateway.discover(SystemResolver));
     Ok(Running {
         addr,
         admin_addr,
@@ -98,7 +101,7 @@ pub async fn start_on(config: Config, given: Given) -> Result<Running, Error> {
         watcher,
         clients,
         admin,
-        follower: JoinSet::new(),
+        follower,
         anew: None,
     })
 }

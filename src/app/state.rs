@@ -64,6 +64,7 @@ pub(super) fn snapshot(gateway: &Gateway, phase: Phase) -> Value {
         "tenants": tenants,
         "refusals": history.refusals(),
         "config": config(gateway),
+        "discovery": gateway.discovery().view(),
         "pools": pools,
     })
 }

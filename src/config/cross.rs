@@ -113,7 +113,7 @@ fn models(config: &Config, report: &Report) {
             ids.see(name.clone(), format!("{path}.aliases[{alias}]"), Some(name));
         }
         for (place, backend) in model.backends.iter().enumerate() {
-            let path = format!("{path}.backends[{place}]");
+            let path = model.place_of(place, &path);
             let (name, url) = (format!("{path}.name"), format!("{path}.url"));
             // Without one of its own a backend is named after its address.
             if !report.is_wrong(&url) && !report.is_wrong(&name) {

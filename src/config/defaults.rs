@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use http::Uri;
 
+use super::backend::{Backend, KvOverrides};
 use super::content::Content;
+use super::discovery::Discover;
 use super::resolved::{
-    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, Backend, BackendVisibility,
-    ClientAddress, Config, Counting, ForwardedHeader, HubAccess, HubSettings, KvOverrides, Limits,
-    Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server,
-    Tenant, TokenizerChoice, Upstream,
+    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, BackendVisibility,
+    ClientAddress, Config, Counting, ForwardedHeader, HubAccess, HubSettings, Limits, Log,
+    LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server, Tenant,
+    TokenizerChoice, Upstream,
 };
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
@@ -202,6 +204,7 @@ impl Model {
             long_on_standard: LongOnStandard::WhenNothingLarger,
             kv_layout: None,
             backends,
+            backends_file: None,
         }
     }
 
@@ -227,6 +230,7 @@ impl Backend {
             tls: None,
             kv: KvOverrides::default(),
             data_parallel_ranks: 1,
+            discover: Discover::Off,
         }
     }
 }

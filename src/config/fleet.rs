@@ -1,15 +1,13 @@
-//! The keys of models, their backends, and tenants.
+//! The keys of models and tenants.
 
-use http::Uri;
-use http::uri::Scheme;
-
+use super::backend::backends;
 use super::reader::Section;
 use super::resolved::{
-    Anonymous, Backend, BackendVisibility, KvLayout, KvOverrides, Limits, Model, ModelAccess,
-    OnUncountable, Tenant, TokenizerChoice,
+    Anonymous, BackendVisibility, KvLayout, Limits, Model, ModelAccess, OnUncountable, Tenant,
+    TokenizerChoice,
 };
 use super::secret::KeyDigest;
-use super::sections::{milliseconds, secret, tokens};
+use super::sections::{milliseconds, tokens};
 use super::source;
 use super::surroundings::Surroundings;
 use super::tls;
@@ -17,14 +15,13 @@ use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
 use crate::core::rate::Rate;
-use crate::core::units::{BlockSize, Blocks};
 
-const MOST_TOKENS: u64 = 1_000_000_000_000;
+pub(super) const MOST_TOKENS: u64 = 1_000_000_000_000;
 
 /// No engine has a longer context.
-const MOST_CONTEXT: u64 = 1_000_000_000;
+pub(super) const MOST_CONTEXT: u64 = 1_000_000_000;
 
-const TIERS: [(&str, Tier); 3] = [
+pub(super) const TIERS: [(&str, Tier); 3] = [
     ("standard", Tier::Standard),
     ("large", Tier::Large),
     ("offload", Tier::Offload),
@@ -64,8 +61,6 @@ const VISIBILITY: [(&str, BackendVisibility); 2] = [
     ("hidden", BackendVisibility::Hidden),
 ];
 
-const HEADER_NAME: &str = "1 to 128 visible ASCII characters";
-
 /// The models of the file. None at all is a problem.
 pub(super) fn models(root: &mut Section<'_>, around: &dyn Surroundings) -> Vec<Model> {
     let sections = root.list("models");
@@ -83,7 +78,7 @@ fn model(mut section: Section<'_>, around: &dyn Surroundings) -> Model {
     let default = Model::new(name, Vec::new());
     let kwargs = section.free_table("template_kwargs", "a table of template variables");
     let template = section.text("chat_template_file", "the path of a Jinja template");
-    let model = Model {
+    let mut model = Model {
         aliases: section
             .texts("aliases", "a list of model ids")
             .unwrap_or_default(),
@@ -99,9 +94,9 @@ fn model(mut section: Section<'_>, around: &dyn Surroundings) -> Model {
             default.long_on_standard,
         ),
         kv_layout: section.optional_word("kv_layout", &LAYOUTS),
-        backends: backends(&mut section, around),
-        name: default.name,
+        ..default
     };
+    (model.backends, model.backends_file) = backends(&mut section, around);
     if let Some(path) = model
         .chat_template_file
         .as_ref()
@@ -147,105 +142,6 @@ fn json_object(
             serde_json::Map::new()
         }
     }
-}
-
-fn backends(model: &mut Section<'_>, around: &dyn Surroundings) -> Vec<Backend> {
-    let sections = model.list("backends");
-    let path = model.path_of("backends");
-    if sections.is_empty() && !model.report().is_wrong(&path) {
-        model.note(
-            "backends",
-            None,
-            "at least one [[models.backends]] is needed",
-        );
-    }
-    sections
-        .into_iter()
-        .map(|section| backend(section, around))
-        .collect()
-}
-
-fn backend(mut section: Section<'_>, around: &dyn Surroundings) -> Backend {
-    let url = url(&mut section);
-    let default = Backend::new(url);
-    let name = section.text("name", HEADER_NAME);
-    let backend = Backend {
-        name: name.unwrap_or(default.name),
-        url: default.url.clone(),
-        tier: section.word("tier", &TIERS, default.tier),
-        api_key: secret(&mut section, ["api_key_env", "api_key_file"], around),
-        kv: overrides(&mut section),
-        tls: tls::backend(&mut section, &default.url, around),
-        data_parallel_ranks: section
-            .small("data_parallel_ranks", 1..=1024)
-            .unwrap_or(default.data_parallel_ranks),
-    };
-    let visible = backend.name.bytes().all(|byte| byte.is_ascii_graphic());
-    if !visible || backend.name.len() > 128 {
-        section.note(
-            "name",
-            Some(format!("{:?}", backend.name)),
-            format!("must be {HEADER_NAME}"),
-        );
-    }
-    section.finish();
-    backend
-}
-
-fn overrides(section: &mut Section<'_>) -> KvOverrides {
-    let block_size = section.small("block_size", 1..=4096);
-    let overrides = KvOverrides {
-        tokens: tokens(section, "kv_tokens", 1..=MOST_TOKENS),
-        blocks: section
-            .number("kv_blocks", 1..=MOST_TOKENS)
-            .map(Blocks::new),
-        block_size: block_size.and_then(BlockSize::new),
-        max_model_len: tokens(section, "max_model_len", 1..=MOST_CONTEXT),
-        max_num_seqs: section.small("max_num_seqs", 1..=1_000_000),
-        lookahead: tokens(section, "lookahead_tokens", 0..=1024),
-    };
-    if overrides.tokens.is_some() && overrides.blocks.is_some() {
-        section.note("kv_blocks", None, "set this or kv_tokens, not both");
-    }
-    overrides
-}
-
-/// The backend's address; a stand-in goes on where it is wrong or missing.
-fn url(section: &mut Section<'_>) -> Uri {
-    const FORM: &str = "http:// or https://host:port, without a path";
-    let stand_in = Uri::from_static("http://invalid");
-    let missing = !section.has("url");
-    let Some(written) = section.text("url", FORM) else {
-        if missing {
-            section.note("url", None, format!("is needed: {FORM}"));
-        }
-        return stand_in;
-    };
-    let uri = written.parse::<Uri>().ok().filter(is_plain);
-    uri.unwrap_or_else(|| {
-        let shown = (!written.contains('@')).then(|| format!("{written:?}"));
-        section.note("url", shown, format!("must be {FORM}"));
-        stand_in
-    })
-}
-
-fn is_plain(uri: &Uri) -> bool {
-    let host = uri.host().is_some_and(|host| !host.is_empty());
-    let authority = uri
-        .authority()
-        .is_some_and(|authority| !authority.as_str().contains('@'));
-    let port = uri.port_u16() != Some(0)
-        && (uri.port().is_none() == uri.authority().is_some_and(no_colon));
-    let bare = uri.path() == "/" && uri.query().is_none();
-    let scheme = uri.scheme() == Some(&Scheme::HTTP) || uri.scheme() == Some(&Scheme::HTTPS);
-    scheme && host && authority && port && bare
-}
-
-/// Whether nothing like a port follows the host, so that an empty or too large one is not taken for none.
-fn no_colon(authority: &http::uri::Authority) -> bool {
-    let text = authority.as_str();
-    let after_v6 = text.rfind(']').map_or(0, |end| end + 1);
-    !text[after_v6..].contains(':')
 }
 
 /// The tenants of the file, or of the file that `tenants_file` names.

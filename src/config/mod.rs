@@ -11,9 +11,11 @@
 //! meant to be; `cross` compares those that could be read.
 
 mod advice;
+mod backend;
 mod content;
 mod cross;
 mod defaults;
+mod discovery;
 mod fleet;
 mod hub;
 mod jwt;
@@ -33,14 +35,16 @@ use std::path::Path;
 
 use reader::Report;
 
+pub use backend::{Backend, BackendsFile, KvOverrides};
 pub use content::{Content, MediaScheme, PrivateHosts, RequestTemplate};
+pub use discovery::{Discover, Found, HostPort};
 pub use jwt::{Jwt, JwtAlgorithm, JwtKey};
 pub use problem::{Problem, Problems};
 pub use resolved::{
-    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, Backend, BackendVisibility,
+    AccessLog, Admin, AdmissionConfig, AdmissionMode, Anonymous, Auth, BackendVisibility,
     ClientAddress, Config, Counting, ForwardedHeader, HubAccess, HubModel, HubSettings, KvLayout,
-    KvOverrides, Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue,
-    ReservationKind, Server, Tenant, TokenizerChoice, Upstream,
+    Limits, Log, LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind,
+    Server, Tenant, TokenizerChoice, Upstream,
 };
 pub use secret::{KeyDigest, Secret};
 pub use surroundings::{Process, Surroundings};

@@ -149,18 +149,39 @@ impl<'r> Section<'r> {
     /// The top table of the file of tenants.
     pub(super) fn parse_tenants(file: &str, text: &str, report: &'r Report) -> Option<Self> {
         *report.tenants_file.borrow_mut() = Some(file.to_owned());
+        Self::parse_other(file, text, report)
+    }
+
+    /// The top table of another file.
+    pub(super) fn parse_other(file: &str, text: &str, report: &'r Report) -> Option<Self> {
         Self::parse_file(Some(file.to_owned()), text, report)
+    }
+
+    /// The same of one that is written in JSON.
+    pub(super) fn parse_json(file: &str, text: &str, report: &'r Report) -> Option<Self> {
+        match serde_json::from_str(text) {
+            Ok(table) => Some(Self::top(Some(file.to_owned()), table, report)),
+            Err(error) => {
+                let problem = format!("is not JSON that TOML could say too: {error}");
+                report.note(file, None, problem);
+                None
+            }
+        }
+    }
+
+    fn top(file: Option<String>, table: Table, report: &'r Report) -> Self {
+        Self {
+            file,
+            path: String::new(),
+            table,
+            keys: Vec::new(),
+            report,
+        }
     }
 
     fn parse_file(file: Option<String>, text: &str, report: &'r Report) -> Option<Self> {
         match text.parse::<Table>() {
-            Ok(table) => Some(Self {
-                file,
-                path: String::new(),
-                table,
-                keys: Vec::new(),
-                report,
-            }),
+            Ok(table) => Some(Self::top(file, table, report)),
             Err(error) => {
                 let line = error
                     .span()
@@ -182,13 +203,8 @@ impl<'r> Section<'r> {
 
     /// A table of this section.
     fn within(&self, path: String, table: Table) -> Self {
-        Self {
-            file: self.file.clone(),
-            path,
-            table,
-            keys: Vec::new(),
-            report: self.report,
-        }
+        let top = Self::top(self.file.clone(), table, self.report);
+        Self { path, ..top }
     }
 
     /// The path of a key of this section.

@@ -6,21 +6,21 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
 use ipnet::IpNet;
 
-use crate::core::backend::{Tier, TierSet};
+use crate::core::backend::TierSet;
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
 use crate::core::queue::Unserved;
 use crate::core::rate::Rate;
-use crate::core::units::{BlockSize, Blocks, Tokens};
+use crate::core::units::Tokens;
 
+use super::backend::{Backend, BackendsFile};
 use super::content::Content;
 use super::jwt::Jwt;
 use super::problem::Problem;
 use super::secret::{KeyDigest, Secret};
-use super::tls::{BackendTls, CertificateMatch, ListenerTls};
+use super::tls::{CertificateMatch, ListenerTls};
 
 /// Everything the operator decides.
 ///
@@ -296,8 +296,11 @@ pub struct Model {
     pub long_on_standard: LongOnStandard,
     /// Layout of the KV cache, where the operator knows it; `None` asks the engine's metrics.
     pub kv_layout: Option<KvLayout>,
-    /// Engines that serve it; never empty, names and addresses unique over all models.
+    /// Engines that serve it, names and addresses unique over all models; never
+    /// empty but where they are listed in a file or discovered.
     pub backends: Vec<Backend>,
+    /// The file that lists the last of them, if any.
+    pub backends_file: Option<BackendsFile>,
 }
 
 /// How prompts of a model are counted.
@@ -343,42 +346,6 @@ pub enum KvLayout {
     Uniform,
     /// Sliding-window or Mamba layers are mixed in: it cannot.
     Hybrid,
-}
-
-/// One engine endpoint.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Backend {
-    /// Name in logs, metrics and headers.
-    pub name: String,
-    /// `http://host:port` or `https://host:port`, without a path.
-    pub url: Uri,
-    /// Context class.
-    pub tier: Tier,
-    /// Key sent to the engine in place of the client's.
-    pub api_key: Option<Secret>,
-    /// TLS towards it; there where `url` is https.
-    pub tls: Option<BackendTls>,
-    /// What the operator knows better than the engine's metrics.
-    pub kv: KvOverrides,
-    /// Data-parallel engines behind the address; at least 1.
-    pub data_parallel_ranks: u32,
-}
-
-/// Capacity figures that override what the engine advertises, each per rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KvOverrides {
-    /// KV pool in tokens, usable as given; excludes `blocks`.
-    pub tokens: Option<Tokens>,
-    /// KV pool in usable blocks, the null block already left out; excludes `tokens`.
-    pub blocks: Option<Blocks>,
-    /// Tokens per block.
-    pub block_size: Option<BlockSize>,
-    /// Longest context, prompt plus output.
-    pub max_model_len: Option<Tokens>,
-    /// Sequences the engine runs at one time.
-    pub max_num_seqs: Option<u32>,
-    /// KV slots a running sequence takes beyond its tokens.
-    pub lookahead: Option<Tokens>,
 }
 
 /// One tenant.

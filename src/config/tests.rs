@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
+mod discovery;
 mod documents;
 mod problems;
 mod tls;

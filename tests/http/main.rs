@@ -22,6 +22,7 @@ mod counting;
 mod crowd;
 mod crowds;
 mod dashboard;
+mod discovery;
 mod drain;
 mod effort;
 mod failover;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::app::{Drain, Gateway, Watcher, timing};
+use tidegate::app::{Drain, Gateway, Resolver, Watcher, timing};
 use tidegate::core::stats::PoolState;
 use tidegate::upstream::client::Client as Upstream;
 use tokio::io::DuplexStream;
@@ -57,10 +57,31 @@ impl Memory {
             .set("probe.stale_after", "\"60s\"")
             .config();
         let reached: BTreeMap<_, _> = names.map(|(name, fake)| (name, Arc::clone(fake))).collect();
-        Self::assemble(fakes, reached, config).await
+        let memory = Self::assemble(fakes, reached, config);
+        memory.up().await;
+        memory
     }
 
-    async fn assemble(
+    /// One engine of each spec at 10.0.0.1, 10.0.0.2 and so on, port 1, of which
+    /// `tiny` has those that `resolver` knows behind `fleet`. Returns at once.
+    pub(crate) fn behind<R: Resolver>(
+        specs: impl IntoIterator<Item = FakeSpec>,
+        resolver: R,
+    ) -> Self {
+        let fakes = specs.into_iter().map(|spec| Arc::new(Fake::new(spec)));
+        let fakes: Vec<_> = fakes.collect();
+        let address = |number: usize| format!("10.0.0.{}", number + 1);
+        let reached = fakes.iter().enumerate();
+        let reached = reached.map(|(number, fake)| (address(number), Arc::clone(fake)));
+        let lines = "discover = \"dns\"\ndiscover_interval = \"5s\"";
+        let setup = Setup::tiny(&[backend("v", "http://fleet:1", lines)]);
+        let mut memory = Self::assemble(fakes.clone(), reached.collect(), setup.config());
+        let lookout = memory.gateway.discover(resolver);
+        memory.connections.spawn(lookout);
+        memory
+    }
+
+    fn assemble(
         fakes: Vec<Arc<Fake<DuplexStream>>>,
         reached: BTreeMap<String, Arc<Fake<DuplexStream>>>,
         config: tidegate::config::Config,
@@ -68,9 +89,6 @@ impl Memory {
         let guard = Guard::new();
         let upstream = Upstream::new(InMemory(Arc::new(reached)), timing(&config.upstream));
         let gateway = Arc::new(Gateway::assemble(config, upstream).unwrap());
-        while !gateway.is_ready() || !is_all_up(&gateway) {
-            tokio::task::yield_now().await;
-        }
         let (drain, watcher) = Drain::new();
         Self {
             fakes,
@@ -81,6 +99,24 @@ impl Memory {
             _drain: drain,
             _guard: guard,
         }
+    }
+
+    /// Waits until every backend is up.
+    async fn up(&self) {
+        while !self.gateway.is_ready() || !is_all_up(&self.gateway) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Backends in force, by name and address, with the state of each.
+    pub(crate) fn backends(&self) -> Vec<(String, String, &'static str)> {
+        let pools = self.gateway.pools();
+        let endpoints = pools.all()[0].endpoints().iter().map(|endpoint| {
+            let view = endpoint.view();
+            let authority = view.authority.to_string();
+            (view.name.to_string(), authority, view.health.name())
+        });
+        endpoints.collect()
     }
 
     /// A new connection.

@@ -29,6 +29,10 @@ fn around() -> Around {
         ]),
         files: [
             ("/etc/tidegate/tenants.toml", TENANTS),
+            (
+                "/etc/tidegate/backends.toml",
+                "[[backends]]\nurl = \"http://10.0.0.9:8000\"\n",
+            ),
             ("/etc/tidegate/admin.token", "token\n"),
             ("/etc/tidegate/vllm.key", "key\n"),
             ("/etc/tidegate/hub.token", "token\n"),
