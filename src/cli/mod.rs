@@ -7,6 +7,7 @@ mod advise;
 mod check;
 mod count;
 mod demo;
+mod health;
 mod live;
 mod pages;
 mod remote;
@@ -47,6 +48,8 @@ enum Command {
     Advise(advise::Flags),
     /// Compare the rounds of tuning that `advise --record` has noted.
     Rounds(rounds::Flags),
+    /// Ask a running gateway whether it can serve; exit code 0 if so.
+    Health(health::Flags),
     /// Print the completions of this command line for a shell.
     Completions(pages::CompletionsFlags),
     /// Print the manual page of tidegate or of one of its commands.
@@ -89,6 +92,7 @@ pub fn run() -> ExitCode {
         Command::Replay(flags) => replay::replay(&flags, &mut out),
         Command::Advise(flags) => advise::advise(&flags, &mut out),
         Command::Rounds(flags) => rounds::rounds(&flags, &mut out),
+        Command::Health(flags) => health::health(&flags, &mut out),
         Command::Completions(flags) => pages::completions(&flags, command(), &mut out),
         Command::Man(flags) => pages::man(&flags, command(), &mut out),
     };

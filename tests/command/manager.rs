@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use super::process::{Folder, LIMIT, Running, get, least, tidegate};
+use super::process::{Folder, LIMIT, Running, get, least, run, stderr, tidegate};
 
 /// The other end of `NOTIFY_SOCKET`.
 struct Manager {
@@ -59,6 +59,20 @@ fn a_manager_is_told_of_the_start_a_reload_and_the_end() {
     assert_eq!(manager.told(), ["READY=1"]);
     let (_, admin) = gateway.listening();
     assert_eq!(get(admin, "/livez").0, 200);
+    let health = |more: &[&str]| {
+        let admin = format!("http://{admin}/");
+        let arguments = [&["health", "--from", &admin][..], more].concat();
+        let output = run(&arguments);
+        let said = String::from_utf8(output.stdout.clone()).unwrap() + &stderr(&output);
+        (output.status.code(), said)
+    };
+    assert_eq!(health(&["--live"]), (Some(0), "alive\n".to_owned()));
+    let (code, why) = health(&[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        why.starts_with("tidegate: not ready: model m: 127.0.0.1:1 is starting"),
+        "{why}"
+    );
     let stands = "STATUS=0 of 1 backends usable, 0 requests in flight, 0 waiting";
     assert_eq!(manager.told(), [stands]);
     gateway.signal(Signal::HUP);
@@ -143,7 +157,7 @@ fn a_socket_that_is_not_named_for_its_use_is_told_with_the_way_to_name_it() {
         let mut command = with_sockets(&command, [open(), open()], names);
         let output = command.stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(1));
-        super::process::stderr(&output)
+        stderr(&output)
     };
     let wrong = told("public:tidegate.socket");
     assert!(
@@ -165,7 +179,7 @@ fn a_socket_that_is_not_named_for_its_use_is_told_with_the_way_to_name_it() {
     shell.stdout(Stdio::from(File::open("/dev/null").unwrap()));
     let output = shell.output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let told = super::process::stderr(&output);
+    let told = stderr(&output);
     assert!(told.contains("fd 3 is not a socket"), "{told}");
     assert!(told.ends_with("(ListenStream=)\n"), "{told}");
 }

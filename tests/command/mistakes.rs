@@ -40,3 +40,13 @@ fn an_unknown_command_is_told_with_the_one_that_was_meant() {
     assert!(told.contains("'serve'"), "{told}");
     assert!(told.contains("--help"), "{told}");
 }
+
+#[test]
+fn a_gateway_that_does_not_answer_is_told_with_the_flag_that_names_it() {
+    let output = run(&["health", "--from", "http://127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    let expected = "tidegate: nothing answers at http://127.0.0.1:1: ";
+    assert!(told.starts_with(expected), "{told}");
+    assert!(told.ends_with("--from URL names another\n"), "{told}");
+}
