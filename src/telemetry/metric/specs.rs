@@ -105,6 +105,13 @@ impl Metric {
                 "Share of a backend's pool that the forecast plans; less after preemptions.",
                 BACKEND,
             ),
+            Self::OutputPace => Spec {
+                buckets: &PACES,
+                ..histogram(
+                    "tidegate_time_per_output_token_seconds",
+                    "Mean time between two output tokens of a stream, of admitted requests of one sequence.",
+                )
+            },
             Self::PrefillAhead => gauge(
                 "tidegate_prefill_ahead_seconds",
                 "Predicted prefill on its way to a backend, without a first token yet.",
@@ -214,13 +221,6 @@ impl Metric {
                 "tidegate_time_to_first_token_seconds",
                 "Time from arrival to the first output of a stream.",
             ),
-            Self::OutputPace => Spec {
-                buckets: &PACES,
-                ..histogram(
-                    "tidegate_time_per_output_token_seconds",
-                    "Mean time between two output tokens of a stream, of admitted requests of one sequence.",
-                )
-            },
             Self::Duration => histogram(
                 "tidegate_request_duration_seconds",
                 "Time from arrival to the end of the answer, of admitted requests.",
