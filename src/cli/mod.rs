@@ -8,6 +8,7 @@ mod check;
 mod count;
 mod demo;
 mod health;
+mod doctor;
 mod live;
 mod pages;
 mod remote;
@@ -50,6 +51,8 @@ enum Command {
     Rounds(rounds::Flags),
     /// Ask a running gateway whether it can serve; exit code 0 if so.
     Health(health::Flags),
+    /// Say what a vLLM log means: which failure, the line that proves it, what to change.
+    Doctor(doctor::Flags),
     /// Print the completions of this command line for a shell.
     Completions(pages::CompletionsFlags),
     /// Print the manual page of tidegate or of one of its commands.
@@ -93,6 +96,7 @@ pub fn run() -> ExitCode {
         Command::Advise(flags) => advise::advise(&flags, &mut out),
         Command::Rounds(flags) => rounds::rounds(&flags, &mut out),
         Command::Health(flags) => health::health(&flags, &mut out),
+        Command::Doctor(flags) => doctor::doctor(&flags, io::stdin(), &mut out),
         Command::Completions(flags) => pages::completions(&flags, command(), &mut out),
         Command::Man(flags) => pages::man(&flags, command(), &mut out),
     };

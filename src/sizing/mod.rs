@@ -7,3 +7,4 @@
 
 pub mod advise;
 pub mod bytes;
+pub mod log;
