@@ -8,3 +8,4 @@
 pub mod advise;
 pub mod bytes;
 pub mod log;
+pub mod model;
