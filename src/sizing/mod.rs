@@ -7,5 +7,7 @@
 
 pub mod advise;
 pub mod bytes;
+pub mod engine;
+pub mod layout;
 pub mod log;
 pub mod model;
