@@ -10,4 +10,6 @@ pub mod bytes;
 pub mod engine;
 pub mod layout;
 pub mod log;
+pub mod memory;
 pub mod model;
+pub mod weights;
