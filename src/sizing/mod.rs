@@ -9,7 +9,12 @@ pub mod advise;
 pub mod bytes;
 pub mod engine;
 pub mod layout;
+pub mod load;
 pub mod log;
 pub mod memory;
 pub mod model;
+pub mod plan;
 pub mod weights;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,406 @@
+//! The plan: what a model on a card can hold, and the flags to start it with.
+//!
+//! Decides the pool from memory, weights and overhead, and which flags say so to
+//! vLLM. Never hides an assumption: what is estimated is in [`Plan::overhead`],
+//! what is doubtful in [`Plan::warnings`].
+
+use super::bytes::gib;
+use super::engine::{Engine, KvDtype, PrefixCaching};
+use super::layout::Layout;
+use super::memory::{Budget, Graphs, Overhead};
+use super::model::Model;
+use super::weights::Weights;
+
+/// Hundredths of a card that several instances may ask for in sum.
+const SHARED: u64 = 80;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// How it is started.
+    pub engine: Engine,
+    /// What its weights take.
+    pub weights: Weights,
+    /// Memory of one GPU in bytes, if it is known.
+    pub memory: Option<u64>,
+    /// How the pool is decided; by the version's utilisation where not told.
+    pub budget: Option<Budget>,
+    /// What a step needs beside weights, in bytes, from a log; else estimated.
+    pub overhead: Option<u64>,
+    /// Whether graphs are captured.
+    pub graphs: Graphs,
+    /// The context that is wanted, in tokens.
+    pub context: Option<u64>,
+    /// Instances on each GPU, this one among them.
+    pub instances: u64,
+    /// Ten-thousandths of the GPU that others were given.
+    pub others: u64,
+}
+
+/// The answer. All figures are of one engine, and of one GPU where they are
+/// bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// How the caches are laid out.
+    pub layout: Layout,
+    /// Weights on one GPU.
+    pub weights: u64,
+    /// What a step needs beside them.
+    pub overhead: Overhead,
+    /// What the engine may take of the card, where that was asked.
+    pub requested: Option<u64>,
+    /// Bytes of the pool; less than 0 by as much as is missing.
+    pub available: i128,
+    /// Blocks, the null block among them.
+    pub blocks: u64,
+    /// The size in tokens as the engine will log it.
+    pub tokens: u64,
+    /// The longest context that fits, at most the model's.
+    pub longest: u64,
+    /// The context the other figures are for: the one asked, else the longest.
+    pub context: u64,
+    /// Sequences of that context at one time.
+    pub concurrency: f64,
+    /// Flags and why.
+    pub flags: Vec<Flag>,
+    /// What to look at.
+    pub warnings: Vec<String>,
+}
+
+/// One flag of `vllm serve`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// As on the command line.
+    pub flag: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Why nothing can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Short {
+    /// Weights and overhead leave nothing: so many bytes are missing.
+    Memory {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Not one sequence of the wanted length fits.
+    Context {
+        /// The length, in tokens.
+        wanted: u64,
+        /// What fits.
+        longest: u64,
+    },
+}
+
+// === impl Question ===
+
+impl Question<'_> {
+    /// Answers it.
+    #[must_use]
+    pub fn answer(&self) -> Plan {
+        let layout = Layout::new(self.model, &self.engine);
+        let weights = self.weights.per_gpu(self.model, self.engine.parallel);
+        let overhead = match self.overhead {
+            Some(logged) => Overhead {
+                activation: logged,
+                ..Overhead::default()
+            },
+            None => Overhead::estimate(self.model, &self.engine, self.graphs),
+        };
+        let beside = i128::from(weights) + i128::from(overhead.total());
+        let utilization = self.utilization();
+        let requested = self.memory.map(|memory| part(memory, utilization));
+        let available = match self.budget {
+            Some(Budget::KvBytes(bytes) | Budget::Logged(bytes)) => i128::from(bytes),
+            Some(Budget::Blocks(blocks)) => i128::from(blocks) * i128::from(layout.block_bytes),
+            Some(Budget::Utilization(_)) | None => i128::from(requested.unwrap_or(0)) - beside,
+        };
+        let blocks = match self.budget {
+            Some(Budget::Blocks(blocks)) => blocks,
+            _ => layout.blocks(u64::try_from(available).unwrap_or(0)),
+        };
+        let most = self.model.context.or(self.context).unwrap_or(1 << 20);
+        let longest = layout.longest(blocks, most);
+        let context = self.context.unwrap_or(longest);
+        let mut plan = Plan {
+            tokens: if context == 0 {
+                0
+            } else {
+                layout.tokens(blocks, context)
+            },
+            concurrency: if context == 0 {
+                0.0
+            } else {
+                layout.concurrency(blocks, context)
+            },
+            layout,
+            weights,
+            overhead,
+            requested,
+            available,
+            blocks,
+            longest,
+            context,
+            flags: Vec::new(),
+            warnings: Vec::new(),
+        };
+        plan.warnings = self.warnings(&plan);
+        plan.flags = self.flags(&plan);
+        plan
+    }
+
+    /// The utilisation of this instance, in ten-thousandths.
+    #[must_use]
+    pub fn utilization(&self) -> u64 {
+        match self.budget {
+            Some(Budget::Utilization(told)) => told,
+            _ if self.shares() => {
+                (SHARED * 100).saturating_sub(self.others) / self.instances.max(1)
+            }
+            _ => self.engine.version.utilization() * 100,
+        }
+    }
+
+    /// Whether the card is not this instance's alone.
+    fn shares(&self) -> bool {
+        self.instances > 1 || self.others > 0
+    }
+
+    /// What all instances ask of the card, in ten-thousandths.
+    fn sum(&self, plan: &Plan) -> u64 {
+        let own = match (self.budget, self.memory) {
+            (Some(Budget::KvBytes(bytes)), Some(memory)) => {
+                let all = u128::from(plan.weights)
+                    + u128::from(plan.overhead.total())
+                    + u128::from(bytes);
+                u64::try_from(all * 10_000 / u128::from(memory.max(1))).unwrap_or(u64::MAX)
+            }
+            _ => self.utilization(),
+        };
+        own.saturating_mul(self.instances)
+            .saturating_add(self.others)
+    }
+
+    fn warnings(&self, plan: &Plan) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let sum = self.sum(plan);
+        if self.shares() && sum > SHARED * 100 {
+            warnings.push(format!(
+                "the instances on one GPU ask for {} of it in sum, above 0.80: profiling of one \
+                 meets the peaks of another, and a restart may find no room",
+                share(sum)
+            ));
+        }
+        if let (Some(Budget::KvBytes(_)), false) =
+            (self.budget, self.engine.version.takes_kv_bytes())
+        {
+            warnings.push(format!(
+                "vLLM {} has no --kv-cache-memory-bytes: it came with 0.11",
+                self.engine.version
+            ));
+        }
+        if let (Some(Budget::KvBytes(_)), Some(memory)) = (self.budget, self.memory)
+            && sum <= 10_000 * self.instances
+            && self.spare(plan, memory) < 0
+        {
+            warnings.push(
+                "weights, overhead and the given KV bytes are more than the card has".to_owned(),
+            );
+        } else if sum > 10_000 {
+            warnings.push(format!(
+                "{} of a card is asked for, more than it has",
+                share(sum)
+            ));
+        }
+        if let Some(objection) = self.engine.parallel.objection(self.model) {
+            warnings.push(format!("vLLM will not start: {objection}"));
+        }
+        if let (Some(wanted), Some(made)) = (self.context, self.model.context)
+            && wanted > made
+        {
+            warnings.push(format!(
+                "a context of {wanted} is longer than the {made} tokens the model was made for: \
+                 vLLM refuses it unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
+            ));
+        }
+        warnings
+    }
+
+    fn spare(&self, plan: &Plan, memory: u64) -> i128 {
+        let all = plan.available + i128::from(plan.weights) + i128::from(plan.overhead.total());
+        i128::from(memory) - all
+    }
+
+    fn flags(&self, plan: &Plan) -> Vec<Flag> {
+        let mut flags = vec![self.context_flag(plan)];
+        self.budget_flags(plan, &mut flags);
+        let parallel = self.engine.parallel;
+        let spread = [
+            (
+                "--tensor-parallel-size",
+                parallel.tensor,
+                "each GPU holds a part of every layer",
+            ),
+            (
+                "--pipeline-parallel-size",
+                parallel.pipeline,
+                "each GPU holds a part of the layers",
+            ),
+            (
+                "--data-parallel-size",
+                parallel.data,
+                "engines with pools of their own",
+            ),
+            (
+                "--decode-context-parallel-size",
+                parallel.context,
+                "spreads a sequence's tokens over ranks that would hold copies",
+            ),
+        ];
+        for (flag, size, why) in spread.into_iter().filter(|(_, size, _)| *size > 1) {
+            flags.push(Flag::new(format!("{flag}={size}"), why));
+        }
+        if let Some(block) = self.engine.block {
+            flags.push(Flag::new(format!("--block-size={block}"), "as asked"));
+        }
+        if self.graphs == Graphs::Off {
+            flags.push(Flag::new(
+                "--enforce-eager".to_owned(),
+                "no graphs, so no memory for them",
+            ));
+        }
+        match self.engine.prefix {
+            PrefixCaching::Default => {}
+            PrefixCaching::On => {
+                flags.push(Flag::new("--enable-prefix-caching".to_owned(), "as asked"))
+            }
+            PrefixCaching::Off => flags.push(Flag::new(
+                "--no-enable-prefix-caching".to_owned(),
+                "as asked",
+            )),
+        }
+        flags
+    }
+
+    fn context_flag(&self, plan: &Plan) -> Flag {
+        let why = match (self.context, self.model.context) {
+            (Some(_), _) => format!("as asked; up to {} would fit", plan.longest),
+            (None, Some(made)) if made == plan.longest => "the model's own, which fits".to_owned(),
+            (None, _) => "the longest of which one sequence fits".to_owned(),
+        };
+        Flag::new(format!("--max-model-len={}", plan.context), &why)
+    }
+
+    fn budget_flags(&self, plan: &Plan, flags: &mut Vec<Flag>) {
+        let pool = u64::try_from(plan.available).unwrap_or(0);
+        let bytes = |why: &str| Flag::new(format!("--kv-cache-memory-bytes={pool}"), why);
+        let utilization = |why: &str| {
+            let share = share(self.utilization());
+            Flag::new(format!("--gpu-memory-utilization={share}"), why)
+        };
+        match self.budget {
+            Some(Budget::KvBytes(_)) => {
+                flags.push(bytes(
+                    "as asked; --gpu-memory-utilization no longer sizes the pool",
+                ));
+            }
+            Some(Budget::Blocks(blocks)) => flags.push(Flag::new(
+                format!("--num-gpu-blocks-override={blocks}"),
+                "as asked; meant for tests",
+            )),
+            Some(Budget::Logged(_)) => {}
+            _ if self.shares() && self.engine.version.takes_kv_bytes() && pool > 0 => {
+                flags.push(utilization(
+                    "its part of the card, which must be free when it starts",
+                ));
+                flags.push(bytes(
+                    "a pool of its own: profiling beside others would misjudge it",
+                ));
+            }
+            Some(Budget::Utilization(_)) => flags.push(utilization("as asked, of the whole card")),
+            None if self.memory.is_some() => flags.push(utilization("the default of the version")),
+            None => {}
+        }
+    }
+
+    /// Flags of a `--kv-cache-dtype` given by name.
+    #[must_use]
+    pub fn dtype_flag(&self, name: &str) -> Option<Flag> {
+        (self.engine.kv != KvDtype::Auto && name != "auto").then(|| {
+            Flag::new(
+                format!("--kv-cache-dtype={name}"),
+                "bytes of a token's keys and values",
+            )
+        })
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// Why nothing can be served, if so.
+    #[must_use]
+    pub fn short(&self) -> Option<Short> {
+        if self.available <= 0 {
+            let missing = self.available.unsigned_abs();
+            let bytes = u64::try_from(missing).unwrap_or(u64::MAX);
+            return Some(Short::Memory { bytes });
+        }
+        (self.longest < self.context.max(1)).then_some(Short::Context {
+            wanted: self.context,
+            longest: self.longest,
+        })
+    }
+}
+
+// === impl Short ===
+
+impl std::fmt::Display for Short {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory { bytes } => write!(
+                f,
+                "weights and overhead leave no memory for the pool: {} more per GPU are needed; \
+                 spread it (--tp), store it in fewer bits (--quantization) or take a larger card",
+                gib(*bytes)
+            ),
+            Self::Context { wanted: 0, .. } => {
+                f.write_str("not one token fits: give the pool more memory")
+            }
+            Self::Context { wanted, longest } => write!(
+                f,
+                "a sequence of {wanted} tokens does not fit: the longest is {longest}; ask for that \
+                 (--max-model-len {longest}), or keep fewer bytes per token (--kv-cache-dtype fp8)"
+            ),
+        }
+    }
+}
+
+// === impl Flag ===
+
+impl Flag {
+    /// A flag and its reason.
+    #[must_use]
+    pub fn new(flag: String, why: &str) -> Self {
+        Self {
+            flag,
+            why: why.to_owned(),
+        }
+    }
+}
+
+/// `ceil(bytes × share)`, as vLLM asks for it; the share in ten-thousandths.
+fn part(bytes: u64, share: u64) -> u64 {
+    let part = (u128::from(bytes) * u128::from(share)).div_ceil(10_000);
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
+/// Ten-thousandths as a decimal of two to four places.
+fn share(share: u64) -> String {
+    let text = format!("{}.{:04}", share / 10_000, share % 10_000);
+    let short = text.strip_suffix("00").unwrap_or(&text);
+    short.to_owned()
+}
