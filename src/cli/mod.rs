@@ -11,6 +11,7 @@ mod health;
 mod doctor;
 mod live;
 mod pages;
+mod plan;
 mod remote;
 mod replay;
 mod rounds;
@@ -53,6 +54,8 @@ enum Command {
     Health(health::Flags),
     /// Say what a vLLM log means: which failure, the line that proves it, what to change.
     Doctor(doctor::Flags),
+    /// Size a model's KV cache on a card from its config.json, and say the flags to start it with.
+    Plan(plan::Flags),
     /// Print the completions of this command line for a shell.
     Completions(pages::CompletionsFlags),
     /// Print the manual page of tidegate or of one of its commands.
@@ -97,6 +100,7 @@ pub fn run() -> ExitCode {
         Command::Rounds(flags) => rounds::rounds(&flags, &mut out),
         Command::Health(flags) => health::health(&flags, &mut out),
         Command::Doctor(flags) => doctor::doctor(&flags, io::stdin(), &mut out),
+        Command::Plan(flags) => plan::plan(&flags, &mut out),
         Command::Completions(flags) => pages::completions(&flags, command(), &mut out),
         Command::Man(flags) => pages::man(&flags, command(), &mut out),
     };
