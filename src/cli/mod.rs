@@ -7,8 +7,8 @@ mod advise;
 mod check;
 mod count;
 mod demo;
-mod health;
 mod doctor;
+mod health;
 mod live;
 mod pages;
 mod plan;
@@ -55,7 +55,7 @@ enum Command {
     /// Say what a vLLM log means: which failure, the line that proves it, what to change.
     Doctor(doctor::Flags),
     /// Size a model's KV cache on a card from its config.json, and say the flags to start it with.
-    Plan(plan::Flags),
+    Plan(Box<plan::Flags>),
     /// Print the completions of this command line for a shell.
     Completions(pages::CompletionsFlags),
     /// Print the manual page of tidegate or of one of its commands.

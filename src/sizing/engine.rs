@@ -154,12 +154,6 @@ impl Version {
         self >= Self::new(11)
     }
 
-    /// Batches in flight at one time under asynchronous scheduling, for which a
-    /// window's blocks are kept.
-    pub(super) fn batches(self) -> u64 {
-        if self >= Self::new(26) { 2 } else { 1 }
-    }
-
     /// Whether hybrids cache prefixes unless told otherwise: not in 0.19, so in
     /// 0.32.
     fn caches_hybrids(self) -> bool {
@@ -282,6 +276,13 @@ impl Parallel {
 // === impl Engine ===
 
 impl Engine {
+    /// Tokens in flight at one time, for which a window's blocks are kept: two
+    /// steps from 0.26 on, where steps are scheduled ahead; not on CPUs.
+    pub(super) fn in_flight(&self) -> u64 {
+        let ahead = self.version >= Version::new(26) && self.device == Device::Gpu;
+        self.batched.saturating_mul(if ahead { 2 } else { 1 })
+    }
+
     /// Blocks of state one sequence holds.
     pub(super) fn states(&self) -> u64 {
         match self.prefix {

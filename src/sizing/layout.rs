@@ -374,7 +374,7 @@ fn grouped(pages: Vec<Page>, version: Version) -> Vec<Vec<Page>> {
 }
 
 fn need(page: &Page, engine: &Engine) -> Need {
-    let flight = engine.version.batches().saturating_mul(engine.batched);
+    let flight = engine.in_flight();
     let block = page.block;
     let full = Need::Full {
         block: block * engine.parallel.context,

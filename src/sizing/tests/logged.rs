@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::bytes;
-use super::super::engine::{KvDtype, PrefixCaching, Version};
+use super::super::engine::{Device, KvDtype, PrefixCaching, Version};
 use super::super::layout::Layout;
 use super::super::memory::{Budget, Graphs, Overhead};
 use super::super::weights::Weights;
@@ -171,4 +171,26 @@ fn a_latent_model_needs_what_its_engine_said() {
     let layout = Layout::new(&model("deepseek-v2-lite"), &engine(8));
     let needed = layout.blocks_of(32_768) * layout.block_bytes;
     assert_eq!(bytes::gib(needed), "0.95 GiB");
+}
+
+#[test]
+fn tiny_models_of_four_kinds_have_the_sizes_that_real_engines_of_0_32_logged() {
+    let text = include_str!("../../../tests/golden/plan/tiny.json");
+    for row in rows(text) {
+        let config = row["config"].to_string();
+        let model = super::Model::read(&config, super::Unknown::Refuse).unwrap();
+        let mut engine = engine(32);
+        engine.device = Device::Cpu;
+        engine.batched = 2_048;
+        let layout = Layout::new(&model, &engine);
+        let blocks = layout.blocks(gib(&row));
+        let context = number(&row, "context").unwrap();
+        let tokens = layout.tokens(blocks, context);
+        assert_eq!(Some(tokens), number(&row, "tokens"), "{row}");
+        let concurrency = format!("{:.2}", layout.concurrency(blocks, context));
+        assert_eq!(Some(concurrency.as_str()), row["concurrency"].as_str());
+        if let Some(groups) = number(&row, "groups") {
+            assert_eq!(layout.groups.len() as u64, groups, "{row}");
+        }
+    }
 }
