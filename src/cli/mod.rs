@@ -17,6 +17,7 @@ mod replay;
 mod rounds;
 mod serve;
 mod table;
+mod top;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -46,6 +47,8 @@ enum Command {
     Demo(demo::Flags),
     /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
     Replay(replay::Flags),
+    /// Watch a running gateway in the terminal: memory, the line, tenants, the last hour.
+    Top(top::Flags),
     /// Tell what real requests ask for: lengths, limits, tiers, caches and peaks, as flags to change.
     Advise(advise::Flags),
     /// Compare the rounds of tuning that `advise --record` has noted.
@@ -96,6 +99,7 @@ pub fn run() -> ExitCode {
         Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
         Command::Replay(flags) => replay::replay(&flags, &mut out),
+        Command::Top(flags) => top::top(&flags, &mut out),
         Command::Advise(flags) => advise::advise(&flags, &mut out),
         Command::Rounds(flags) => rounds::rounds(&flags, &mut out),
         Command::Health(flags) => health::health(&flags, &mut out),

@@ -148,6 +148,11 @@ fn unreadable(flag: &str, path: &std::path::Path, error: &std::io::Error) -> Fai
 // === impl Remote ===
 
 impl Remote {
+    /// The address, as people write it.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// A page as JSON.
     ///
     /// # Errors
