@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::metric::Metric;
 use super::metrics::Metrics;
+use super::zero::routes;
 use crate::core::backend::{BackendId, CapacitySource, Health};
 use crate::core::stats::{BackendState, PoolState, Totals};
 use crate::core::time::Time;
@@ -101,8 +102,10 @@ impl Metrics {
             &[view.model],
             queue.oldest.as_secs_f64(),
         );
-        for demotion in view.demotions {
-            self.set(Metric::CountDemoted, &[view.model, demotion.kind], 1.0);
+        for route in routes() {
+            let demoted = view.demotions.iter().any(|found| found.kind == route);
+            let value = f64::from(u8::from(demoted));
+            self.set(Metric::CountDemoted, &[view.model, route], value);
         }
         self.show_totals(view.model, &view.state.totals);
         self.show_tenants(view);

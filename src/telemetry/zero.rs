@@ -108,7 +108,7 @@ impl Metrics {
 }
 
 /// Every value of the label `route`.
-fn routes() -> BTreeSet<&'static str> {
+pub(super) fn routes() -> BTreeSet<&'static str> {
     let served = Route::served().map(|(_, route)| route.label());
     served.chain(["other"]).collect()
 }

@@ -153,7 +153,7 @@ impl Metric {
             ),
             Self::CountDemoted => gauge(
                 "tidegate_count_demoted",
-                "1 while counts of a route are no longer called exact, because the engine's differ; else absent.",
+                "1 while counts of a route are no longer called exact, because the engine's differ; else 0.",
                 &["model", "route"],
             ),
             Self::ConfigReloads => counter(
