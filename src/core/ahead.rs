@@ -59,6 +59,7 @@ struct Clump {
     from: Time,
     until: Time,
     work: Prefill,
+    load: Load,
     blurred: bool,
 }
 
@@ -66,6 +67,15 @@ struct Clump {
 struct Mark {
     at: Time,
     tokens: Tokens,
+}
+
+/// A request that goes to a backend.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) work: Prefill,
+    pub(super) first_token: FirstToken,
+    /// What is being decoded there.
+    pub(super) load: Load,
 }
 
 /// Whether a request's first token will be seen.
@@ -79,18 +89,12 @@ pub(super) enum FirstToken {
 
 impl Ahead {
     /// A request goes there.
-    pub(super) fn on_sent(
-        &mut self,
-        now: Time,
-        pace: &Pace,
-        lease: LeaseId,
-        job: (Prefill, FirstToken),
-    ) {
-        let (work, first_token) = job;
-        let assumed = match first_token {
+    pub(super) fn on_sent(&mut self, now: Time, pace: &Pace, lease: LeaseId, sent: Sent) {
+        let work = sent.work;
+        let assumed = match sent.first_token {
             FirstToken::Seen => None,
             FirstToken::Unseen => {
-                let takes = self.seconds(now, pace) + pace.prefill(work) + pace.delay();
+                let takes = self.seconds(now, pace) + pace.prefill(work) + pace.delay(sent.load);
                 Some(now + span(takes))
             }
         };
@@ -107,8 +111,14 @@ impl Ahead {
         self.jobs.insert(lease, job);
     }
 
-    /// Its first token is there: what that says of the pace, once it says anything.
-    pub(super) fn on_first_token(&mut self, now: Time, lease: LeaseId) -> Option<Sample> {
+    /// Its first token is there, beside `load`: what that says of the pace, once it
+    /// says anything.
+    pub(super) fn on_first_token(
+        &mut self,
+        now: Time,
+        lease: LeaseId,
+        load: Load,
+    ) -> Option<Sample> {
         let oldest = self.jobs.first_key_value().map(|(_, job)| job.sent);
         let job = self.take(now, lease)?;
         let mut sample = None;
@@ -124,6 +134,7 @@ impl Ahead {
                     from,
                     until: now,
                     work: job.work,
+                    load,
                     blurred: std::mem::take(&mut self.blurred) || !self.assumed.is_empty(),
                 });
             }
@@ -220,7 +231,7 @@ impl Ahead {
 impl Clump {
     fn sample(self) -> Option<Sample> {
         let seconds = (self.until - self.from).as_secs_f64();
-        (!self.blurred).then_some(Sample::Prefill(self.work, seconds))
+        (!self.blurred).then_some(Sample::Prefill(self.work, self.load, seconds))
     }
 }
 

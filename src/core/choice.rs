@@ -6,11 +6,13 @@
 //! expected wait and pressure wins. Looks at no memory beyond its share in use,
 //! and changes nothing.
 
+use std::time::Duration;
+
 use super::ahead::span;
 use super::backend::{Health, Tier, Trust};
 use super::demand::{Demand, OutputLimit, Work};
 use super::footprint::Shape;
-use super::pace::{Load, Prefill};
+use super::pace::Prefill;
 use super::placement::{Asked, Fleet};
 use super::roster::Backend;
 use super::stats::Hold;
@@ -100,12 +102,9 @@ impl Fleet<'_> {
             return true;
         };
         let account = self.ledger.account(backend.id);
-        let size = backend.capacity.map(|capacity| capacity.block_size);
-        let context = size.map_or(Tokens::ZERO, |size| account.held().tokens(size));
-        let load = Load {
-            context: context.saturating_add(asked.shape.prompt_total()),
-            sequences: account.sequences() + asked.shape.sequences(),
-        };
+        let mut load = backend.load(account);
+        load.context = load.context.saturating_add(asked.shape.prompt_total());
+        load.sequences += asked.shape.sequences();
         let step = backend.pace.step(load).unwrap_or_default();
         account.sequences() == 0 || step <= promised.as_secs_f64()
     }
@@ -117,7 +116,7 @@ impl Fleet<'_> {
         asked: Asked<'_>,
         (home, work): (Tier, Prefill),
     ) -> Rank {
-        let first_token = backend.first_token_after(self.now, work).as_secs_f64();
+        let first_token = self.first_token_after(backend, work);
         let used = self.use_with(backend, asked.shape);
         let larger = if backend.tier > home {
             LARGER_TIER
@@ -128,10 +127,16 @@ impl Fleet<'_> {
             // One on trial is taken for what it may be, or it would never be tried.
             degraded: backend.health == Health::Degraded && backend.trust != Trust::Trial,
             slow: backend.tier == Tier::Offload && asked.demand.work != Work::Aside,
-            cost: first_token + PRESSURE * used * used + larger,
+            cost: first_token.as_secs_f64() + PRESSURE * used * used + larger,
             sequences: self.ledger.account(backend.id).sequences(),
             slot: backend.id.slot,
         }
+    }
+
+    /// Predicted time from now to the first token of `work`, sent to `backend` now.
+    pub(super) fn first_token_after(&self, backend: &Backend, work: Prefill) -> Duration {
+        let account = self.ledger.account(backend.id);
+        backend.first_token_after(self.now, work, account)
     }
 
     /// Seconds of prefill that `demand` costs where it is computed fastest.
@@ -159,7 +164,8 @@ impl Fleet<'_> {
         able.map(seconds).min_by(f64::total_cmp).unwrap_or_default()
     }
 
-    /// Share of the pool in use once the prompt is there.
+    /// Share of the pool in use once the prompt is there, or of the places for
+    /// sequences, whichever is the greater.
     fn use_with(&self, backend: &Backend, shape: &Shape) -> f64 {
         let Some(capacity) = &backend.capacity else {
             return 1.0;
@@ -169,6 +175,11 @@ impl Fleet<'_> {
         let used = held
             .saturating_add(backend.foreign(self.now, self.observed_for))
             .saturating_add(prompt);
-        used.as_f64() / capacity.blocks.as_f64().max(1.0)
+        let memory = used.as_f64() / capacity.blocks.as_f64().max(1.0);
+        let places = capacity.max_num_seqs.map_or(0.0, |most| {
+            let sequences = self.ledger.account(backend.id).sequences() + shape.sequences();
+            Tokens::new(sequences).as_f64() / f64::from(most.max(1))
+        });
+        memory.max(places)
     }
 }

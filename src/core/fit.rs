@@ -13,7 +13,6 @@ use super::gates::Barrier;
 use super::ledger::Account;
 use super::lengths::{ClassKey, Curve};
 use super::outlook::{Profile, Room, Runner, are_alike};
-use super::pace::Load;
 use super::placement::{Asked, Fleet, ForecastPolicy, Reservation};
 use super::roster::Backend;
 use super::units::{Blocks, Tokens};
@@ -80,11 +79,9 @@ impl Backend {
 
     /// How long a token of each sequence takes here with what runs, where known.
     pub(super) fn step(&self, account: &Account) -> Option<Duration> {
-        let capacity = self.capacity.as_ref()?;
-        let load = Load {
-            context: account.held().tokens(capacity.block_size),
-            sequences: account.sequences().max(1),
-        };
+        self.capacity?;
+        let mut load = self.load(account);
+        load.sequences = load.sequences.max(1);
         let seconds = self.pace.step(load)?;
         Some(Duration::from_secs_f64(seconds.clamp(1e-4, 60.0)))
     }

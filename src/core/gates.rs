@@ -206,7 +206,7 @@ impl Fleet<'_> {
             .iter()
             .filter(|backend| backend.tier == Tier::Offload && backend.admits());
         let soonest = offload
-            .map(|backend| backend.first_token_after(self.now, Prefill::of(asked.demand)))
+            .map(|backend| self.first_token_after(backend, Prefill::of(asked.demand)))
             .min();
         soonest
             .zip(self.wait)

@@ -18,6 +18,9 @@ use super::units::Tokens;
 /// What an observation is worth after each later one: some two hundred count.
 const KEEP: f64 = 0.995;
 
+/// Every how many observations of a tier its backends are told.
+const TOLD_EVERY: u32 = 16;
+
 /// Observations that the rest of a tier counts for on a backend's own line.
 const SIBLINGS: f64 = 4.0;
 
@@ -78,8 +81,9 @@ pub(super) struct Pace {
 /// Something that was seen of a backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Sample {
-    /// This much prefill was done in so many seconds of nothing but waiting for it.
-    Prefill(Prefill, f64),
+    /// This much prefill was done in so many seconds of nothing but waiting for it,
+    /// beside what was being decoded.
+    Prefill(Prefill, Load, f64),
     /// A step without prefill took so many seconds.
     Step(Load, f64),
 }
@@ -146,7 +150,7 @@ impl Pace {
             Tier::Offload => 2.0,
         };
         Self {
-            prefill: Line::new([0.02, thousand, thousand / 50.0]),
+            prefill: Line::new([1.0, thousand, thousand / 50.0]),
             step: Line::new([0.02, 0.001, 0.0005]),
             knows_prefill: false,
             knows_step: false,
@@ -157,15 +161,23 @@ impl Pace {
     /// Whether the last observation is worth telling those that follow: the first
     /// ones are, and later one in sixteen, since each costs every sibling a fit.
     pub(super) const fn is_news(&self) -> bool {
-        self.seen <= 8 || self.seen.is_multiple_of(16)
+        self.seen <= 8 || self.seen.is_multiple_of(TOLD_EVERY as u64)
+    }
+
+    /// What a backend's own observations are worth once its tier, of so many
+    /// `backends`, has told its news: they age with those of its siblings. One that
+    /// looked slow once and is sent nothing since would never be seen again.
+    pub(super) fn aged(backends: usize) -> f64 {
+        let backends = u32::try_from(backends).unwrap_or(u32::MAX).max(1);
+        KEEP.powf(f64::from(TOLD_EVERY) / f64::from(backends))
     }
 
     /// Takes in what was seen of this backend. `tier` has taken it in already.
     pub(super) fn learn(&mut self, sample: Sample, tier: Option<&Self>) {
         self.seen += 1;
         match sample {
-            Sample::Prefill(work, seconds) => {
-                let features = [1.0, work.tokens, work.pairs];
+            Sample::Prefill(work, load, seconds) => {
+                let features = [self.guessed_step(load), work.tokens, work.pairs];
                 self.prefill
                     .observe(features, seconds, tier.map(|tier| &tier.prefill));
                 self.knows_prefill = true;
@@ -178,8 +190,11 @@ impl Pace {
         }
     }
 
-    /// A sibling was seen: what is not known here yet is taken from all of them.
-    pub(super) fn follow(&mut self, tier: &Self) {
+    /// Siblings were seen: what is not known here, or no longer, is taken from all
+    /// of them. `kept` is what the own observations are still worth, see [`Self::aged`].
+    pub(super) fn follow(&mut self, tier: &Self, kept: f64) {
+        self.prefill.sums.age(kept);
+        self.step.sums.age(kept);
         if self.prefill.sums.count < SEEN_ENOUGH {
             self.prefill.solve(Some(&tier.prefill.sums));
             self.knows_prefill |= tier.knows_prefill;
@@ -206,17 +221,22 @@ impl Pace {
         }
     }
 
-    /// Seconds that pass before and after the prefill itself: the step under way,
-    /// the way there and back.
-    pub(super) fn delay(&self) -> f64 {
-        self.prefill.coefficients[0]
+    /// Seconds that pass before and after the prefill itself under `load`: the step
+    /// under way and the decoding of its own. It grows with what runs there, so that
+    /// of two idle lines the one of the emptier engine is the shorter.
+    pub(super) fn delay(&self, load: Load) -> f64 {
+        self.prefill.coefficients[0] * self.guessed_step(load)
     }
 
     /// Seconds of a decode step under `load`, prefill left out; `None` until one
     /// was seen.
     pub(super) fn step(&self, load: Load) -> Option<f64> {
-        self.knows_step
-            .then(|| dot(self.step.coefficients, load.features()))
+        self.knows_step.then(|| self.guessed_step(load))
+    }
+
+    /// The same, by the prior until one was seen.
+    fn guessed_step(&self, load: Load) -> f64 {
+        dot(self.step.coefficients, load.features())
     }
 }
 
@@ -280,13 +300,25 @@ impl Line {
 
 impl Sums {
     fn add(&mut self, features: [f64; 3], seen: f64, weight: f64) {
+        self.age(KEEP);
         for (index, row) in self.gram.iter_mut().enumerate() {
             for (cell, feature) in row.iter_mut().zip(features) {
-                *cell = *cell * KEEP + weight * features[index] * feature;
+                *cell += weight * features[index] * feature;
             }
-            self.moments[index] = self.moments[index] * KEEP + weight * features[index] * seen;
+            self.moments[index] += weight * features[index] * seen;
         }
-        self.count = self.count * KEEP + 1.0;
+        self.count += 1.0;
+    }
+
+    /// Keeps a share of all that was seen.
+    fn age(&mut self, kept: f64) {
+        for cell in self.gram.as_flattened_mut() {
+            *cell *= kept;
+        }
+        for moment in &mut self.moments {
+            *moment *= kept;
+        }
+        self.count *= kept;
     }
 }
 
@@ -297,6 +329,11 @@ fn dot(left: [f64; 3], right: [f64; 3]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const IDLE: Load = Load {
+        context: Tokens::ZERO,
+        sequences: 0,
+    };
 
     /// An RTX PRO 6000: 26,000 tokens a second, 1.9 ns a pair, 20 ms about it.
     fn real(tokens: u64) -> (Prefill, f64) {
@@ -318,10 +355,10 @@ mod tests {
         );
         for tokens in [800, 3000, 6000] {
             let (work, passed) = real(tokens);
-            pace.learn(Sample::Prefill(work, passed), None);
+            pace.learn(Sample::Prefill(work, IDLE, passed), None);
         }
         let (work, passed) = real(4000);
-        let foreseen = pace.delay() + pace.prefill(work);
+        let foreseen = pace.delay(IDLE) + pace.prefill(work);
         assert!((foreseen / passed - 1.0).abs() < 0.2, "{foreseen} {passed}");
     }
 
@@ -332,11 +369,11 @@ mod tests {
             let (work, passed) = real(200 + round * 7919 % 30_000);
             // A step of 15 ms more or less, as it falls.
             let jitter = if round % 2 == 0 { 0.0075 } else { -0.0075 };
-            pace.learn(Sample::Prefill(work, passed + jitter), None);
+            pace.learn(Sample::Prefill(work, IDLE, passed + jitter), None);
         }
         for tokens in [500, 5000, 30_000, 100_000] {
             let (work, passed) = real(tokens);
-            let foreseen = pace.delay() + pace.prefill(work);
+            let foreseen = pace.delay(IDLE) + pace.prefill(work);
             assert!(
                 (foreseen / passed - 1.0).abs() < 0.08,
                 "{tokens}: {foreseen} {passed}"
@@ -350,9 +387,9 @@ mod tests {
         for tokens in [100, 120, 80, 100] {
             let seen = 0.002 * f64::from(tokens);
             let work = Prefill::new(Tokens::new(u64::try_from(tokens).unwrap()), Tokens::ZERO);
-            pace.learn(Sample::Prefill(work, seen), None);
+            pace.learn(Sample::Prefill(work, IDLE, seen), None);
         }
-        let foreseen = pace.delay() + seconds(&pace, 100);
+        let foreseen = pace.delay(IDLE) + seconds(&pace, 100);
         assert!((0.16..0.24).contains(&foreseen), "{foreseen}");
     }
 
@@ -361,10 +398,10 @@ mod tests {
         let mut pace = Pace::of_tier(Tier::Standard);
         for round in 0..60_u64 {
             let (work, passed) = real(500 + round * 997 % 8000);
-            pace.learn(Sample::Prefill(work, passed), None);
+            pace.learn(Sample::Prefill(work, IDLE, passed), None);
         }
         let before = seconds(&pace, 8000);
-        pace.learn(Sample::Prefill(real(3000).0, 60.0), None);
+        pace.learn(Sample::Prefill(real(3000).0, IDLE, 60.0), None);
         let after = seconds(&pace, 8000);
         assert!((after / before - 1.0).abs() < 0.1, "{before} {after}");
     }
@@ -374,10 +411,10 @@ mod tests {
         let mut tier = Pace::of_tier(Tier::Large);
         for round in 0..30_u64 {
             let (work, passed) = real(500 + round * 997 % 8000);
-            tier.learn(Sample::Prefill(work, passed), None);
+            tier.learn(Sample::Prefill(work, IDLE, passed), None);
         }
         let mut fresh = Pace::of_tier(Tier::Large);
-        fresh.follow(&tier);
+        fresh.follow(&tier, 1.0);
         let (fresh, tier) = (seconds(&fresh, 6000), seconds(&tier, 6000));
         assert!((fresh / tier - 1.0).abs() < 0.1, "{fresh} {tier}");
     }

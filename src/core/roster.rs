@@ -6,9 +6,9 @@ use super::ahead::{Ahead, span};
 use super::backend::{BackendFacts, BackendId, Capacity, Health, Observed, ServedId, Tier, Trust};
 use super::demand::{Demand, OutputLimit, Work};
 use super::footprint::Shape;
-use super::ledger::LeaseId;
+use super::ledger::{Account, LeaseId};
 use super::outlook::watch::Watch;
-use super::pace::{Pace, Prefill};
+use super::pace::{Load, Pace, Prefill};
 use super::queue::TicketId;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
@@ -80,10 +80,25 @@ impl Backend {
         ahead <= late.as_secs_f64()
     }
 
-    /// Predicted time from now to the first token of `work`, sent there now.
-    pub(super) fn first_token_after(&self, now: Time, work: Prefill) -> Duration {
+    /// Predicted time from now to the first token of `work`, sent there now, where
+    /// `account` is held.
+    pub(super) fn first_token_after(
+        &self,
+        now: Time,
+        work: Prefill,
+        account: &Account,
+    ) -> Duration {
         let ahead = self.ahead.remaining(now, &self.pace);
-        span(ahead + self.pace.prefill(work) + self.pace.delay())
+        span(ahead + self.pace.prefill(work) + self.pace.delay(self.load(account)))
+    }
+
+    /// What is being decoded there, by `account`.
+    pub(super) fn load(&self, account: &Account) -> Load {
+        let size = self.capacity.map(|capacity| capacity.block_size);
+        Load {
+            context: size.map_or(Tokens::ZERO, |size| account.held().tokens(size)),
+            sequences: account.sequences(),
+        }
     }
 
     pub(super) fn is_active(&self) -> bool {

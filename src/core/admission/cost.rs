@@ -7,7 +7,7 @@ use crate::core::demand::{Demand, OutputLimit, Work};
 use crate::core::fairness::{Cost, Usage};
 use crate::core::ledger::{Booking, Entry};
 use crate::core::lengths::ClassKey;
-use crate::core::pace::{Load, Prefill};
+use crate::core::pace::Prefill;
 use crate::core::roster::Backend;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
@@ -107,12 +107,8 @@ impl Admission {
     fn step(&self) -> f64 {
         let (mut seconds, mut backends) = (0.0, 0.0);
         for backend in self.usable().take(SAMPLED) {
-            let account = self.ledger.account(backend.id);
-            let size = backend.capacity.map(|capacity| capacity.block_size);
-            let load = Load {
-                context: size.map_or(Tokens::ZERO, |size| account.held().tokens(size)),
-                sequences: account.sequences().max(1),
-            };
+            let mut load = backend.load(self.ledger.account(backend.id));
+            load.sequences = load.sequences.max(1);
             if let Some(step) = backend.pace.step(load) {
                 seconds += step;
                 backends += 1.0;

@@ -251,7 +251,7 @@ impl Quest<'_> {
             free: all.saturating_sub(used),
             prompt: blocks(Tokens::ZERO),
             whole: blocks(mean).max(at_once),
-            first_token: backend.first_token_after(fleet.now, Prefill::of(asked.demand)),
+            first_token: fleet.first_token_after(backend, Prefill::of(asked.demand)),
         }
     }
 

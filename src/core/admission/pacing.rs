@@ -4,11 +4,11 @@
 //! the pace of the backend and of its tier. Never decides who goes where.
 
 use super::Admission;
-use crate::core::ahead::FirstToken;
+use crate::core::ahead::{FirstToken, Sent};
 use crate::core::backend::{BackendId, Tier};
 use crate::core::demand::{Demand, Progress, Work};
 use crate::core::ledger::LeaseId;
-use crate::core::pace::{Load, Pace, Prefill, Sample};
+use crate::core::pace::{Pace, Prefill, Sample};
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 
@@ -45,9 +45,14 @@ impl Admission {
             FirstToken::Unseen
         };
         let late = self.policy.dispatch.late;
-        if let Some(backend) = self.backend_mut(id) {
-            let job = (work, first_token);
-            backend.ahead.on_sent(now, &backend.pace, lease, job);
+        let account = self.ledger.account(id);
+        if let Some(backend) = self.backends.iter_mut().find(|backend| backend.id == id) {
+            let sent = Sent {
+                work,
+                first_token,
+                load: backend.load(account),
+            };
+            backend.ahead.on_sent(now, &backend.pace, lease, sent);
             backend.shut = !backend.is_open(now, late);
         }
     }
@@ -57,15 +62,11 @@ impl Admission {
     pub(super) fn on_emitted(&mut self, now: Time, lease: LeaseId, generated: Tokens) -> bool {
         let id = self.ledger.home(lease);
         let account = self.ledger.account(id);
-        let (held, sequences) = (account.held(), account.sequences());
-        let Some(backend) = self.backend_mut(id) else {
+        let Some(backend) = self.backends.iter_mut().find(|backend| backend.id == id) else {
             return false;
         };
-        let context = backend
-            .capacity
-            .map_or(Tokens::ZERO, |capacity| held.tokens(capacity.block_size));
-        let load = Load { context, sequences };
-        let first = backend.ahead.on_first_token(now, lease);
+        let load = backend.load(account);
+        let first = backend.ahead.on_first_token(now, lease, load);
         let grown = backend.ahead.on_growth(now, lease, generated, load);
         for sample in first.into_iter().chain(grown) {
             self.learn(id, sample);
@@ -107,11 +108,17 @@ impl Admission {
         };
         let paces = &mut self.paces.0[tier as usize];
         paces.learn(sample, None);
+        let news = paces.is_news();
+        let kept = if news {
+            Pace::aged(self.backends.iter().filter(|b| b.tier == tier).count())
+        } else {
+            1.0
+        };
         for backend in self.backends.iter_mut().filter(|b| b.tier == tier) {
             if backend.id == id {
                 backend.pace.learn(sample, Some(paces));
-            } else if paces.is_news() {
-                backend.pace.follow(paces);
+            } else if news {
+                backend.pace.follow(paces, kept);
             }
         }
     }

@@ -10,6 +10,7 @@ mod order;
 mod places;
 mod reloads;
 mod shadow;
+mod spread;
 mod trust;
 mod work;
 
