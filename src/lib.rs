@@ -37,7 +37,3 @@ pub mod telemetry;
 pub mod tenants;
 pub mod tokenize;
 pub mod upstream;
-
-/// The version of the package and, where one is known, the commit it was built
-/// from: `0.1.0 (0123456789ab)`.
-pub const VERSION: &str = env!("TIDEGATE_VERSION");

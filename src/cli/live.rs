@@ -1,11 +1,12 @@
-//! The live half of `tidegate check`: asks every backend what it is, and the
-//! engines' `/tokenize` what they count.
+//! The live half of `tidegate check`: asks every backend what it is, those behind
+//! names too, and the engines' `/tokenize` what they count.
 //!
 //! Decides what an operator should know before traffic comes. Never changes
 //! anything on a backend; every question is bounded in time and size.
 
 mod counts;
 mod findings;
+mod names;
 mod seen;
 
 use std::io::Write;
@@ -50,12 +51,17 @@ struct Asked {
 ///
 /// The process cannot start a runtime. Backends that do not answer are findings.
 pub(super) fn ask(config: Config, counters: Vec<ModelCounter>) -> Result<Live, Failure> {
-    let (runtime, first) = prepared(config, counters)?;
-    runtime.block_on(ask_all(first))
+    let (runtime, first, missing) = prepared(config, counters)?;
+    let mut live = runtime.block_on(ask_all(first))?;
+    live.findings.splice(0..0, missing);
+    Ok(live)
 }
 
-/// A runtime, and the first to be asked.
-fn prepared(config: Config, counters: Vec<ModelCounter>) -> Result<(Runtime, Asked), Failure> {
+/// A runtime, the first to be asked, and the names behind which there is nobody.
+fn prepared(
+    config: Config,
+    counters: Vec<ModelCounter>,
+) -> Result<(Runtime, Asked, Vec<Finding>), Failure> {
     let failed = |error| Failure::Run(format!("cannot start a runtime: {error}"));
     let runtime = Builder::new_current_thread()
         .enable_all()
@@ -67,13 +73,14 @@ fn prepared(config: Config, counters: Vec<ModelCounter>) -> Result<(Runtime, Ask
         pool_idle: config.upstream.pool_idle_timeout,
         max_age: config.upstream.max_connection_age,
     };
+    let (config, missing) = runtime.block_on(names::look_up(&config));
     let first = Asked {
         config: Arc::new(config),
         counters: counters.into(),
         client: Client::tcp(timing),
         place: (0, 0),
     };
-    Ok((runtime, first))
+    Ok((runtime, first, missing))
 }
 
 /// Asks all backends of `config` what they are, and counts nothing.
@@ -82,7 +89,7 @@ fn prepared(config: Config, counters: Vec<ModelCounter>) -> Result<(Runtime, Ask
 ///
 /// The process cannot start a runtime.
 pub(super) fn engines(config: Config) -> Result<Vec<Seen>, Failure> {
-    let (runtime, first) = prepared(config, Vec::new())?;
+    let (runtime, first, _) = prepared(config, Vec::new())?;
     runtime.block_on(async move {
         let mut looking = JoinSet::new();
         for asked in first.each() {

@@ -29,7 +29,7 @@ use thiserror::Error;
 /// Admission gateway for vLLM clusters: counts tokens, tracks KV memory,
 /// queues, rejects and routes.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version = crate::VERSION)]
+#[command(name = "tidegate", version = env!("TIDEGATE_VERSION"))]
 struct Flags {
     #[command(subcommand)]
     command: Command,

@@ -157,7 +157,7 @@ fn list(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
-fn failure(text: String) -> Finding {
+pub(super) fn failure(text: String) -> Finding {
     Finding {
         weight: Weight::Failure,
         text,

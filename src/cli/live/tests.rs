@@ -75,6 +75,23 @@ fn a_backend_that_counts_as_we_do_has_no_finding() {
 }
 
 #[test]
+fn engines_behind_a_name_are_asked_and_a_name_without_any_is_a_failure() {
+    let (_runtime, server) = engine();
+    let named = |host: &str| server.url().replace("127.0.0.1", host);
+    let with = |host: &str| {
+        let url = format!("{}\"\ndiscover = \"dns", named(host));
+        asked(config(&url, "tokenizer = \"engine\""))
+    };
+    let live = with("localhost");
+    assert_eq!(live.backends[0].backend, "sim-0");
+    assert_eq!(live.backends[0].ranks[0].kv_tokens, 8192);
+    let live = with("nowhere.invalid");
+    let told = printed(&live);
+    assert!(told.contains("failure: sim: nowhere.invalid:"), "{told}");
+    assert!(live.verdict().is_err());
+}
+
+#[test]
 fn where_the_engine_counts_no_count_of_ours_is_shown() {
     let (_runtime, server) = engine();
     let live = asked(config(&server.url(), "tokenizer = \"engine\""));
