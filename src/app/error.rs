@@ -50,7 +50,9 @@ pub enum Error {
         source: EndpointError,
     },
     /// The access log cannot be opened.
-    #[error("access log: {0}")]
+    #[error(
+        "{0}; log.access_log must be in a folder that is there and that this user may write to"
+    )]
     AccessLog(io::Error),
     /// Diagnostics cannot be set up.
     #[error(transparent)]

@@ -37,7 +37,8 @@ mod tests {
         };
         let failure = serve(&flags).expect_err("no such file");
         let expected = "/nowhere/tidegate.toml cannot be served:\n\
-            /nowhere/tidegate.toml cannot be read: No such file or directory (os error 2)";
+            /nowhere/tidegate.toml cannot be read: No such file or directory (os error 2); \
+            config/tidegate.toml explains what to put there";
         assert_eq!(failure.to_string(), expected);
         assert!(matches!(failure, Failure::Configuration(_)), "{failure:?}");
     }

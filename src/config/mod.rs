@@ -31,6 +31,7 @@ mod surroundings;
 mod tls;
 mod units;
 
+use std::io;
 use std::path::Path;
 
 use reader::Report;
@@ -71,7 +72,8 @@ pub fn load(text: &str) -> Result<Config, Problems> {
 /// Every problem of the file, or that it cannot be read.
 pub fn load_file(path: &Path) -> Result<Config, Problems> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let problem = format!("{} cannot be read: {error}", path.display());
+        let way_out = way_out(&error);
+        let problem = format!("{} cannot be read: {error}{way_out}", path.display());
         Problems(vec![Problem {
             key: String::new(),
             value: None,
@@ -80,6 +82,17 @@ pub fn load_file(path: &Path) -> Result<Config, Problems> {
     })?;
     let beside = path.parent().unwrap_or(Path::new("."));
     load_in(&text, &Process::new(beside))
+}
+
+/// What an operator does about a configuration that cannot be read.
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; config/tidegate.toml explains what to put there",
+        io::ErrorKind::PermissionDenied => "; the user that serves must be able to read it",
+        io::ErrorKind::IsADirectory => "; name the file in it",
+        io::ErrorKind::InvalidData => "; it must be UTF-8 text",
+        _ => "",
+    }
 }
 
 /// Reads a configuration against the given files and environment.

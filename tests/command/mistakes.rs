@@ -50,3 +50,35 @@ fn a_gateway_that_does_not_answer_is_told_with_the_flag_that_names_it() {
     assert!(told.starts_with(expected), "{told}");
     assert!(told.ends_with("--from URL names another\n"), "{told}");
 }
+
+#[test]
+fn an_access_log_that_cannot_be_opened_is_told_with_its_path_and_key() {
+    let folder = Folder::new();
+    let text = least("").replace("\"off\"", "\"/nowhere/access.log\"");
+    let file = folder.write("t.toml", &text);
+    let output = tidegate().arg("serve").arg(file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    assert!(told.contains("access log /nowhere/access.log: "), "{told}");
+    assert!(told.contains("; log.access_log must be"), "{told}");
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_told_with_what_to_do() {
+    let folder = Folder::new();
+    let told = |path: &std::path::Path| {
+        let output = run(&["serve", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        stderr(&output)
+    };
+    let gone = told(&folder.0.join("gone.toml"));
+    assert!(
+        gone.ends_with("config/tidegate.toml explains what to put there\n"),
+        "{gone}"
+    );
+    let directory = told(&folder.0);
+    assert!(
+        directory.ends_with("; name the file in it\n"),
+        "{directory}"
+    );
+}

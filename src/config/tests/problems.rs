@@ -51,7 +51,8 @@ fn a_file_that_cannot_be_read_is_one_problem() {
     let problems = load_file(Path::new("/nowhere/tidegate.toml")).expect_err("no such file");
     assert_eq!(
         problems.to_string(),
-        "/nowhere/tidegate.toml cannot be read: No such file or directory (os error 2)"
+        "/nowhere/tidegate.toml cannot be read: No such file or directory (os error 2); \
+         config/tidegate.toml explains what to put there"
     );
 }
 
