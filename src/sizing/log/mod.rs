@@ -20,9 +20,6 @@ mod sources;
 mod verdict;
 mod wordings;
 
-#[cfg(test)]
-mod tests;
-
 use std::io::{self, BufRead};
 
 use serde::{Serialize, Serializer};

@@ -15,6 +15,9 @@ const STEP: f64 = 0.02;
 /// Room for PyTorch's own ups and downs beside a budget, in GiB.
 const MARGIN: f64 = 0.5;
 
+/// What binary fractions leave of a hundredth.
+const HAIR: f64 = 1e-9;
+
 /// A GiB in bytes.
 const GIB: f64 = 1_073_741_824.0;
 
@@ -201,7 +204,7 @@ impl Known<'_> {
             .missing()
             .zip(total)
             .map(|(missing, total)| (missing, now + missing / total));
-        let up = |share: f64| real((share * 100.0).ceil() / 100.0);
+        let up = |share: f64| real(((share - HAIR) * 100.0).ceil() / 100.0);
         let (to, why) = match wanted {
             Some((missing, share)) if share <= MOST_SHARE => (
                 Some(up(share)),
@@ -240,7 +243,7 @@ impl Known<'_> {
         let (to, why) = match short {
             Some((tried, total)) if total > 0.0 => {
                 let lacking = (tried - free).max(0.0) + MARGIN;
-                let to = ((now - lacking / total) * 100.0).floor() / 100.0;
+                let to = ((now - lacking / total + HAIR) * 100.0).floor() / 100.0;
                 (
                     to,
                     format!(
@@ -276,14 +279,14 @@ impl Known<'_> {
                     clippy::cast_precision_loss,
                     reason = "at most 32 engines are followed"
                 )]
-                let each = (80.0 / instances as f64).floor() / 100.0;
+                let each = (80.0 / instances as f64 + HAIR).floor() / 100.0;
                 (
                     Some(each),
                     format!("{instances} engines share the card: 0.8 in sum leaves each its peaks"),
                 )
             }
             Some((free, total)) => {
-                let to = ((free - MARGIN) / total * 100.0).floor() / 100.0;
+                let to = (((free - MARGIN) / total + HAIR) * 100.0).floor() / 100.0;
                 (
                     Some(to.max(0.01)),
                     format!(

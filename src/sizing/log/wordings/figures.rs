@@ -52,7 +52,7 @@ pub(super) const FIGURES: &[Wording] = &[
         &[F::ActivationPeak, F::NonTorch, F::Weights],
     ),
     row("Free memory on device (", HINT).reads(
-        r"Free memory on device (?:\S+ )?\(([\d.]+)/([\d.]+) GiB\) on startup\. Desired GPU memory utilization is \(([\d.]+), ([\d.]+) GiB\)\. ",
+        r"Free memory on device (?:\S+ )?\(([\d.]+)/([\d.]+) GiB\) on startup\. Desired GPU memory utilization is \(([\d.]+), ([\d.]+) GiB\)\.",
         &[F::FreeAtStart, F::Total, F::Utilization, F::Requested],
     ),
     row("GiB for peak activation", HINT).reads(
