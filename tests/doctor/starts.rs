@@ -3,6 +3,9 @@
 use super::{captured, evidence, logs, read};
 use tidegate::sizing::log::{Field, Kind};
 
+/// What is put around a line.
+type Wrap = fn(&str) -> String;
+
 const BANNER: &str = "(APIServer pid=1) INFO 11-29 14:00:00 [api_utils.py:347]  \u{2584}\u{2584} \u{2588}  version 0.32.0\n";
 const LOADED: &str = "(EngineCore pid=2) INFO 11-29 14:00:20 [gpu_model_runner.py:4879] Model loading took 14.9 GiB memory and 20.0 seconds\n";
 const ENGINE: &str = "(EngineCore pid=2) INFO 11-29 14:00:10 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='org/x', max_seq_len=8192\n";
@@ -150,7 +153,7 @@ fn a_failing_request_and_an_orderly_end_are_no_failures() {
 fn whatever_wraps_the_lines_the_kind_and_the_number_stay() {
     let plain = std::fs::read_to_string(logs().join("maxlen-larger-than-kv.log")).unwrap();
     let expected = captured("maxlen-larger-than-kv.log");
-    let wraps: [(&str, fn(&str) -> String); 9] = [
+    let wraps: [(&str, Wrap); 9] = [
         ("colours", |line| format!("\u{1b}[1;36m{line}\u{1b}[0;0m")),
         ("compose", |line| format!("vllm-1  | {line}")),
         ("kubectl", |line| format!("[pod/vllm-0/vllm] {line}")),

@@ -193,8 +193,11 @@ const FAILURES: [(&str, &str, Kind); 38] = [
     ),
 ];
 
+/// Fields and their values.
+type Told = &'static [(Field, f64)];
+
 /// Versions, a line of a start, what it tells.
-const FIGURES: [(&str, &str, &[(Field, f64)]); 26] = [
+const FIGURES: [(&str, &str, Told); 26] = [
     (
         "V0",
         "INFO 04-23 10:00:00 executor_base.py:110] # GPU blocks: 7877, # CPU blocks: 512",

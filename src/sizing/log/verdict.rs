@@ -80,6 +80,7 @@ fn ran_out(failure: &Failure, run: &Run, verdict: &mut Verdict) {
             Kind::ActivationPeak,
             "while graphs were captured or kernels warmed up",
         ),
+        Place::Running => (Kind::ActivationPeak, "while the model ran"),
         Place::Stepping => (Kind::ActivationPeak, "in a step of the running engine"),
     };
     let whose = if on_host {

@@ -40,7 +40,6 @@ const fn halt(needle: &'static str, from: &'static str) -> Wording {
 const NOT_THERE: &str = r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception)(?:: |\().*(?:not (?:yet |currently )*support|n't (?:yet )?support|only support|[Uu]nsupported)|^(?:\w+\.)*NotImplementedError\b";
 
 const GPU_WORKER: &str = "v1/worker/gpu_worker.py, worker/utils.py";
-const KV_UTILS: &str = "v1/core/kv_cache_utils.py";
 const HUB: &str = "transformers, huggingface_hub";
 const ARGPARSE: &str = "argparse";
 const PARALLEL: &str = "config/parallel.py, executor, all";
@@ -72,20 +71,12 @@ pub(super) const FAILURES: &[Wording] = &[
         &[F::FreeAtStart, F::Total, F::KvNeeded],
     ),
     // The cache.
-    fails(MaxModelLenExceedsKv, "is larger than the maximum number of tokens that can be stored in KV cache", "worker/worker.py, V0").reads(
-        r"max seq len \(([\d,]+)\) is larger than the maximum number of tokens that can be stored in KV cache \(([\d,]+)\)",
-        &[F::MaxModelLen, F::KvTokens],
-    ),
-    fails(MaxModelLenExceedsKv, "the estimated maximum model length is ", "v1/core/kv_cache_utils.py, 0.9 and later").reads(
-        r"max seq len \((\d+)\), \(?([\d.]+) GiB KV cache is needed, which is larger than the available KV cache memory \(([\d.]+) GiB\)\. Based on the available memory,? ?the estimated maximum model length is (\d+)",
-        &[F::MaxModelLen, F::KvNeeded, F::KvCache, F::EstimatedMaxModelLen],
-    ),
-    fails(MaxModelLenExceedsKv, "To serve at least one request with the model", KV_UTILS).reads(
-        r"max seq len \((\d+)\), \(?([\d.]+) GiB KV cache is needed, which is larger than the available KV cache memory \(([\d.]+) GiB\)",
-        &[F::MaxModelLen, F::KvNeeded, F::KvCache],
-    ),
+    fails(MaxModelLenExceedsKv, "is larger than the maximum number of tokens that can be stored in KV cache", "worker/worker.py, V0"),
+    fails(MaxModelLenExceedsKv, "To serve at least one request with the model", "v1/core/kv_cache_utils.py, 0.7 and later"),
     fails(NoCacheBlocks, "Cannot auto-fit max_model_len", "v1/core/kv_cache_utils.py, 0.14 and later"),
     fails(NoCacheBlocks, "No available memory for the cache blocks", "worker/worker.py, v1/core/kv_cache_utils.py, all"),
+    fails(NoCacheBlocks, "blocks of KV cache", "plugins of other devices")
+        .reads(r"[Nn]ot enough memory for \d+ blocks of KV cache", &[]),
     // Peaks, and memory that ran out.
     fails(Kind::ActivationPeak, "CUDA out of memory occurred when warming up ", "v1/worker/gpu_model_runner.py, 0.8 and later")
         .reads(r"when warming up sampler with (\d+) dummy requests", &[F::SamplerRequests])
@@ -127,6 +118,7 @@ pub(super) const FAILURES: &[Wording] = &[
     config("Not enough allowed NUMA nodes", "utils/ompmultiprocessing.py, 0.32").means("more ranks than NUMA nodes"),
     config("is larger than the number of available GPUs", PARALLEL).means("more ranks than cards"),
     config("exceeds the total number of available GPUs", PARALLEL).means("more ranks than cards"),
+    config("please ensure that world_size (", "executor/multiproc_gpu_executor.py, 0.5 to 0.8").means("more ranks than cards"),
     config("CUDA error: invalid device ordinal", CUDA).means("more ranks than cards, or a card that CUDA_VISIBLE_DEVICES hides"),
     config("Repo id must be ", HUB).means("the model is no path that exists and no name of a hub"),
     config("is not a local folder and is not a valid model identifier", HUB),
@@ -168,6 +160,7 @@ pub(super) const FAILURES: &[Wording] = &[
     lacks("CPU Offloading is currently only supported on", "v1/kv_offload, 0.11 and later").means("KV offload needs a GPU").advice("--kv-offloading-size", "remove"),
     lacks("'_StreamPlaceholder'", "v1/simple_kv_offload on a CPU engine, 0.32").means("KV offload needs a GPU; this engine runs on the CPU").advice("--kv-transfer-config", "remove"),
     lacks("FlashAttention only supports", "flash_attn"),
+    lacks("Invalid attention backend for", "platforms/cuda.py, 0.7 to 0.10"),
     lacks("No valid attention backend found", "platforms/cuda.py, 0.11 and later"),
     // Crashes with a cause.
     crash("an illegal memory access was encountered", CUDA).means("a kernel read or wrote where it must not: a bug of a kernel, or a card that fails"),
@@ -204,6 +197,8 @@ pub(super) const FAILURES: &[Wording] = &[
     death("MQLLMEngine is already dead", "entrypoints/launcher.py, 0.6 to 0.10"),
     death(" died, exit code: ", "executor/multiproc_worker_utils.py, V0"),
     death("The actor is dead because its worker process has died", "ray"),
+    death("Killed", "the shell: the kernel's out-of-memory killer").reads(r"^Killed$", &[]),
+    death("exited with ", "supervisors").reads(r"exited with (?:exit )?code:? (?:13[4-9]|143|-\d+)", &[]),
     death("Fatal Python error: ", "Python"),
     halt("Engine core initialization failed", "v1/engine/utils.py, 0.8 and later"),
     halt("EngineCore failed to start", "v1/engine/core.py, 0.8 and later"),

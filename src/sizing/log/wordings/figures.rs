@@ -116,6 +116,17 @@ pub(super) const FIGURES: &[Wording] = &[
         .reads(r"max_num_batched_tokens=(\d+)", &[F::MaxNumBatchedTokens]),
     row("Setting attention block size to ", "model_executor/models/config.py, 0.11 and later")
         .reads(r"Setting attention block size to (\d+) tokens", &[F::BlockSize]),
+    // Figures of a length that does not fit: a terminal may have broken the line.
+    row("max seq len (", "worker.py, v1/core/kv_cache_utils.py, all")
+        .reads(r"max seq len \(([\d,]+)\)", &[F::MaxModelLen]),
+    row("that can be stored in KV cache (", "worker/worker.py, V0")
+        .reads(r"that can be stored in KV cache \(([\d,]+)\)", &[F::KvTokens]),
+    row(" GiB KV cache is needed", "v1/core/kv_cache_utils.py, 0.7 and later")
+        .reads(r"([\d.]+) GiB KV cache is needed", &[F::KvNeeded]),
+    row("the available KV cache memory (", "v1/core/kv_cache_utils.py, 0.7 and later")
+        .reads(r"available KV cache memory \((-?[\d.]+) GiB\)", &[F::KvCache]),
+    row("the estimated maximum model length is ", "v1/core/kv_cache_utils.py, 0.9 and later")
+        .reads(r"the estimated maximum model length is (\d+)", &[F::EstimatedMaxModelLen]),
     // Graphs.
     row("Estimated CUDA graph memory: ", "v1/worker/gpu_model_runner.py, 0.18 and later")
         .reads(r"Estimated CUDA graph memory: ([\d.]+) GiB", &[F::CudaGraphsEstimated]),
@@ -140,6 +151,8 @@ pub(super) const FIGURES: &[Wording] = &[
     step(Phase::Stopping, "Waiting for application shutdown.", "uvicorn"),
     // Where a traceback stands.
     Wording::new(Traceback, "Traceback (most recent call last)", "Python"),
+    frame(Place::Running, "in forward", "models, all"),
+    frame(Place::Running, "/v1/attention/", "v1/attention, all"),
     frame(Place::Loading, "in load_model", "worker.py, gpu_worker.py, all"),
     frame(Place::Loading, "in create_weights", "model_executor/layers/linear.py, all"),
     frame(Place::Loading, "in get_model", "model_executor/model_loader, all"),
@@ -149,7 +162,8 @@ pub(super) const FIGURES: &[Wording] = &[
     frame(Place::Caching, "in _allocate_kv_cache", "worker/cache_engine.py, v1/worker/gpu_model_runner.py"),
     frame(Place::Caching, "in initialize_kv_cache", "v1/worker/gpu_model_runner.py"),
     frame(Place::Sampling, "in _dummy_sampler_run", "v1/worker/gpu_model_runner.py, 0.8 and later"),
-    frame(Place::Capturing, "in capture_model", "model_runner.py, gpu_model_runner.py, all"),
+    frame(Place::Capturing, "capture_model", "model_runner.py, gpu_model_runner.py, all"),
+    frame(Place::Capturing, "in compile_or_warm_up_model", "v1/worker/gpu_worker.py, 0.7 and later"),
     frame(Place::Capturing, "in capture_end", "torch/cuda/graphs.py"),
     frame(Place::Stepping, "in execute_model", "worker.py, gpu_worker.py, all"),
     frame(Place::Stepping, "in run_busy_loop", "v1/engine/core.py, all"),

@@ -36,6 +36,7 @@ pub(super) enum Phase {
 /// Where in the engine a traceback stands. The later names say more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
+    Running,
     Stepping,
     Loading,
     Profiling,
