@@ -13,6 +13,47 @@ static MULTIPLE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"MultipleOf\((\d+)\)").expect("it is tried by the tests of the logs")
 });
 
+/// Two figures that do not go together, and the flag that brings one to the other.
+struct Contradiction {
+    words: &'static str,
+    flag: &'static str,
+    from: Field,
+    to: Field,
+    why: &'static str,
+}
+
+const CONTRADICTIONS: [Contradiction; 3] = [
+    Contradiction {
+        words: "derived max_model_len",
+        flag: "--max-model-len",
+        from: Field::MaxModelLen,
+        to: Field::DerivedMaxModelLen,
+        why: "the longest context the model was made for",
+    },
+    Contradiction {
+        words: "is smaller than max_model_len",
+        flag: "--max-num-batched-tokens",
+        from: Field::MaxNumBatchedTokens,
+        to: Field::MaxModelLen,
+        why: "without chunked prefill a prompt of full length is one step; or leave chunked prefill on, or lower --max-model-len",
+    },
+    Contradiction {
+        words: "greater than or equal to max_num_seqs",
+        flag: "--max-num-seqs",
+        from: Field::MaxNumSeqs,
+        to: Field::MaxNumBatchedTokens,
+        why: "each request of a step takes at least one token",
+    },
+];
+
+fn set(flag: &'static str, (from, to): (u64, u64), why: &str) -> Fix {
+    Fix {
+        from: Some(Value::Whole(from)),
+        to: Some(Value::Whole(to)),
+        ..fix(flag, why)
+    }
+}
+
 fn fix(flag: &'static str, why: &str) -> Fix {
     Fix {
         flag: Some(flag),
@@ -121,75 +162,38 @@ impl Known<'_> {
     }
 
     fn contradiction(&self, quote: &str) -> Option<Fix> {
-        let whole = |field: Field| self.facts.whole(field);
-        let set = |flag: &'static str, from: u64, to: u64, why: &str| Fix {
-            from: Some(Value::Whole(from)),
-            to: Some(Value::Whole(to)),
-            ..fix(flag, why)
-        };
-        if quote.contains("derived max_model_len") {
-            let (from, to) = (
-                whole(Field::MaxModelLen)?,
-                whole(Field::DerivedMaxModelLen)?,
-            );
-            return Some(set(
-                "--max-model-len",
-                from,
-                to,
-                "the longest context the model was made for",
-            ));
-        }
-        if quote.contains("is smaller than max_model_len") {
-            let (from, to) = (
-                whole(Field::MaxNumBatchedTokens)?,
-                whole(Field::MaxModelLen)?,
-            );
-            return Some(set(
-                "--max-num-batched-tokens",
-                from,
-                to,
-                "without chunked prefill a prompt of full length is one step; or leave chunked prefill on, or lower --max-model-len",
-            ));
-        }
-        if quote.contains("greater than or equal to max_num_seqs") {
-            let (from, to) = (
-                whole(Field::MaxNumSeqs)?,
-                whole(Field::MaxNumBatchedTokens)?,
-            );
-            return Some(set(
-                "--max-num-seqs",
-                from,
-                to,
-                "each request of a step takes at least one token",
-            ));
+        if let Some(known) = CONTRADICTIONS
+            .iter()
+            .find(|known| quote.contains(known.words))
+        {
+            let (from, to) = (self.facts.whole(known.from)?, self.facts.whole(known.to)?);
+            return Some(set(known.flag, (from, to), known.why));
         }
         if quote.contains("divisible by tensor parallel size") {
-            let (heads, from) = (whole(Field::Heads)?, whole(Field::TensorParallel)?);
-            let to = (1..=from.min(heads))
-                .rev()
-                .find(|ranks| heads % ranks == 0)?;
-            return Some(set(
-                "--tensor-parallel-size",
-                from,
-                to,
-                "heads are shared out whole: the largest number of ranks that divides them",
-            ));
+            return self.dividing_ranks();
         }
         if quote.contains("No common block size") {
-            let multiple: u64 = MULTIPLE.captures(quote)?[1]
-                .parse()
-                .ok()
-                .filter(|size| *size > 0)?;
-            let from = whole(Field::BlockSize)?;
-            let to = from.div_ceil(multiple).max(1) * multiple;
-            return Some(set(
-                "--block-size",
-                from,
-                to,
-                "the backend takes multiples of this only",
-            ));
+            return self.common_block(quote);
         }
         self.unknown_flag(quote)
+    }
+
+    fn dividing_ranks(&self) -> Option<Fix> {
+        let heads = self.facts.whole(Field::Heads)?;
+        let from = self.facts.whole(Field::TensorParallel)?;
+        let ranks = 1..=from.min(heads);
+        let to = ranks.rev().find(|ranks| heads % ranks == 0)?;
+        let why = "heads are shared out whole: the largest number of ranks that divides them";
+        Some(set("--tensor-parallel-size", (from, to), why))
+    }
+
+    fn common_block(&self, quote: &str) -> Option<Fix> {
+        let multiple: u64 = MULTIPLE.captures(quote)?[1].parse().ok()?;
+        let from = self.facts.whole(Field::BlockSize)?;
+        let times = from.checked_div(multiple)? + u64::from(from % multiple > 0);
+        let to = times.max(1).checked_mul(multiple)?;
+        let why = "the backend takes multiples of this only";
+        Some(set("--block-size", (from, to), why))
     }
 
     /// A flag this version does not have.
