@@ -93,7 +93,14 @@ impl<S> Layer<S> for TenantLayer {
 }
 
 impl TenantLayer {
-    fn admit(&self, head: &Parts, snapshot: &Snapshot) -> Result<TenantRef, TenantError> {
+    /// Whose request it is, if it may come in. What is refused here is its tenant's
+    /// all the same, wherever that is known.
+    fn admit(
+        &self,
+        head: &Parts,
+        snapshot: &Snapshot,
+        trail: &Trail,
+    ) -> Result<TenantRef, TenantError> {
         if self.door.is_closed() {
             return Err(TenantError::Draining);
         }
@@ -106,6 +113,7 @@ impl TenantLayer {
             from: client(head, snapshot),
         };
         let tenant = snapshot.tenants.identify(shown, self.now())?;
+        trail.belongs_to(&tenant);
         let Ok(matched) = matched else {
             return Ok(tenant);
         };
@@ -250,9 +258,8 @@ where
         }
         let admitted = self
             .layer
-            .admit(&traced.head, &snapshot)
+            .admit(&traced.head, &snapshot, &traced.trail)
             .and_then(|tenant| {
-                traced.trail.belongs_to(&tenant);
                 take_one(&tenant, &traced.trail)?;
                 Ok(tenant)
             });
@@ -306,14 +313,19 @@ mod tests {
 
     #[tokio::test]
     async fn the_door_closes_for_a_drain_and_for_a_spent_budget() {
-        let layer = layer(&Fixture::new());
+        let fixture = Fixture::new();
+        let trail = fixture.parsed(Route::ChatCompletions, CHAT).letter.trail;
+        let layer = layer(&fixture);
         let snapshot = layer.current.load();
-        let admit = |head: &Parts| layer.admit(head, &snapshot);
+        let admit = |head: &Parts| layer.admit(head, &snapshot, &trail);
         let chat = head("/v1/chat/completions", "60");
         assert!(admit(&chat).is_ok());
         let mut share = layer.budget.share(crate::core::demand::TenantId(99));
         share.grow(50).unwrap();
         assert_eq!(admit(&chat).err(), Some(TenantError::BodyBudgetSpent));
+        // Whose it was is known all the same.
+        let whose = trail.read(|facts| facts.record.tenant.clone());
+        assert_eq!(whose.as_deref(), Some(fixture.tenant.tenant.name.as_str()));
         // One that is too large is told so by whoever reads it.
         assert!(admit(&head("/v1/chat/completions", "90")).is_ok());
         assert!(admit(&head("/v1/models", "60")).is_ok());
