@@ -3,19 +3,19 @@
 //!
 //! Decides what is kept and for how long. Never grows: a figure is a ring of
 //! [`STEPS`] values, and models, backends and reasons are bounded. Never holds up
-//! a request: the lock is held for a few additions.
+//! a request: the lock is held for a few additions or a copy.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::record::{AccessRecord, Finish};
 use crate::core::time::Time;
 
-use model::ModelHistory;
-use ring::Ring;
+use model::{ModelExcerpt, ModelHistory};
+use ring::{Ring, told};
 
 pub use model::{BackendSample, PoolSample};
 
@@ -51,6 +51,16 @@ struct Inner {
     /// By reason: a closed set.
     refusals: BTreeMap<&'static str, Refusals>,
     tenants: BTreeMap<Arc<str>, Ended>,
+}
+
+/// Some steps, copied: they are written down once the lock is free.
+struct Excerpt {
+    first: u64,
+    next: u64,
+    end: Option<SystemTime>,
+    bytes: usize,
+    refusals: Vec<(&'static str, Vec<f32>)>,
+    models: Vec<(Arc<str>, ModelExcerpt)>,
 }
 
 /// Refusals for one reason.
@@ -141,7 +151,8 @@ impl History {
 
     /// Steps from `after` on, as far as they are kept; see the shape in the code.
     pub fn json(&self, after: u64) -> Value {
-        self.lock().json(after)
+        let excerpt = self.lock().excerpt(after);
+        excerpt.json()
     }
 
     /// A panic under the lock leaves a figure half added, which is borne.
@@ -198,29 +209,47 @@ impl Inner {
         models.sum::<usize>() + self.refusals.len() * Ring::BYTES
     }
 
-    fn json(&self, after: u64) -> Value {
-        let kept = self.kept() as u64;
-        let first = after.clamp(self.next - kept, self.next);
+    fn excerpt(&self, after: u64) -> Excerpt {
+        let first = after.clamp(self.next - self.kept() as u64, self.next);
         let count = usize::try_from(self.next - first).unwrap_or(STEPS);
+        let refusals = self.refusals.iter();
+        let models = self.models.iter();
+        Excerpt {
+            first,
+            next: self.next,
+            end: self.end,
+            bytes: self.bytes(),
+            refusals: refusals
+                .map(|(&reason, one)| (reason, one.steps.last(count)))
+                .collect(),
+            models: models
+                .map(|(name, history)| (Arc::clone(name), history.last(count)))
+                .collect(),
+        }
+    }
+}
+
+// === impl Excerpt ===
+
+impl Excerpt {
+    fn json(&self) -> Value {
         let end = self.end.and_then(|end| {
             let since = end.duration_since(SystemTime::UNIX_EPOCH).ok()?;
             Some(since.as_secs_f64())
         });
         let refusals = self.refusals.iter();
-        let refusals: BTreeMap<_, _> = refusals
-            .map(|(&reason, one)| (reason, one.steps.last(count)))
+        let refusals: Map<_, _> = refusals
+            .map(|(reason, values)| ((*reason).to_owned(), told(values)))
             .collect();
         let models = self.models.iter();
-        let models: Vec<_> = models
-            .map(|(name, history)| history.json(name, count))
-            .collect();
+        let models: Vec<_> = models.map(|(name, model)| model.json(name)).collect();
         json!({
             "step_seconds": STEP.as_secs(),
             "span_seconds": STEP.as_secs() * STEPS as u64,
-            "first": first,
+            "first": self.first,
             "next": self.next,
             "end_unix_seconds": end,
-            "bytes": self.bytes(),
+            "bytes": self.bytes,
             "refusals": refusals,
             "models": models,
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::ring::Ring;
+use super::ring::{Ring, told};
 use super::spread::Spread;
 use super::{AccessRecord, MOST_BACKENDS, STEP, STEPS};
 use crate::core::stats::Totals;
@@ -49,6 +49,12 @@ pub(super) struct ModelHistory {
     backends: BTreeMap<Arc<str>, BackendHistory>,
     /// Steps since its pool was last there.
     unseen: usize,
+}
+
+/// Some steps of a model, copied.
+pub(super) struct ModelExcerpt {
+    figures: [Vec<f32>; FIGURES.len()],
+    backends: Vec<(Arc<str>, [Vec<f32>; 2])>,
 }
 
 #[derive(Debug)]
@@ -119,7 +125,7 @@ impl ModelHistory {
 
     /// Backends seen for the first time, as many as there is room for.
     fn make_room(&mut self, seen: &[BackendSample]) {
-        let kept = self.rings[0].last(STEPS).len().saturating_sub(1);
+        let kept = self.rings[0].len().saturating_sub(1);
         for sample in seen {
             if self.backends.contains_key(&sample.name) || self.backends.len() >= MOST_BACKENDS {
                 continue;
@@ -171,21 +177,37 @@ impl ModelHistory {
         size_of::<Self>() + rings * Ring::BYTES
     }
 
-    pub(super) fn json(&self, name: &str, count: usize) -> Value {
+    /// The last `count` steps.
+    pub(super) fn last(&self, count: usize) -> ModelExcerpt {
         let backends = self.backends.iter().map(|(name, history)| {
+            let shares = [&history.held, &history.foreign].map(|ring| ring.last(count));
+            (Arc::clone(name), shares)
+        });
+        ModelExcerpt {
+            figures: self.rings.each_ref().map(|ring| ring.last(count)),
+            backends: backends.collect(),
+        }
+    }
+}
+
+// === impl ModelExcerpt ===
+
+impl ModelExcerpt {
+    pub(super) fn json(&self, name: &str) -> Value {
+        let backends = self.backends.iter().map(|(name, [held, foreign])| {
             json!({
                 "name": &**name,
-                "held_share": history.held.last(count),
-                "foreign_share": history.foreign.last(count),
+                "held_share": told(held),
+                "foreign_share": told(foreign),
             })
         });
         let backends: Vec<_> = backends.collect();
-        let mut told = json!({"model": name});
-        for (figure, ring) in FIGURES.iter().zip(&self.rings) {
-            told[*figure] = json!(ring.last(count));
+        let mut all = json!({"model": name});
+        for (figure, values) in FIGURES.iter().zip(&self.figures) {
+            all[*figure] = told(values);
         }
-        told["backends"] = json!(backends);
-        told
+        all["backends"] = json!(backends);
+        all
     }
 }
 

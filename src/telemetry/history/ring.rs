@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde_json::Value;
+
 use super::STEPS;
 
 /// The last [`STEPS`] values of a figure, oldest first; NaN where there was none.
@@ -34,18 +36,23 @@ impl Ring {
             .push_back(value.map_or(f32::NAN, |value| value as f32));
     }
 
-    /// The last `count` values, oldest first, to four digits.
-    pub(super) fn last(&self, count: usize) -> Vec<Option<f64>> {
+    /// Values kept.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The last `count` values, oldest first.
+    pub(super) fn last(&self, count: usize) -> Vec<f32> {
         let skipped = self.0.len().saturating_sub(count);
-        self.0
-            .iter()
-            .skip(skipped)
-            .map(|&value| short(value))
-            .collect()
+        self.0.range(skipped..).copied().collect()
     }
 }
 
-/// `None` where there is no value.
+/// Values as they are told: to four digits, `null` where there is none.
+pub(super) fn told(values: &[f32]) -> Value {
+    values.iter().map(|&value| short(value)).collect()
+}
+
 fn short(value: f32) -> Option<f64> {
     let value = f64::from(value);
     if !value.is_finite() {
@@ -62,6 +69,8 @@ fn short(value: f32) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::core::units::Tokens;
+    use serde_json::json;
 
     #[test]
     fn an_hour_is_kept_and_no_more() {
@@ -71,13 +80,11 @@ mod tests {
         }
         let all = ring.last(STEPS + 10);
         assert_eq!(all.len(), STEPS);
-        assert_eq!((all[0], all[STEPS - 1]), (Some(0.0), Some(719.0)));
+        assert_eq!(told(&all[..2]), json!([0.0, 1.0]));
         ring.push(None);
-        assert_eq!(ring.last(2), [Some(719.0), None]);
-        assert_eq!(Ring::new(3).last(9), [None, None, None]);
+        assert_eq!(told(&ring.last(2)), json!([719.0, null]));
+        assert_eq!(told(&Ring::new(3).last(9)), json!([null, null, null]));
     }
-
-    use crate::core::units::Tokens;
 
     #[test]
     fn a_value_is_told_to_four_digits() {
