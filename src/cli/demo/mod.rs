@@ -108,7 +108,8 @@ async fn stay(compared: &Compared) -> Result<(), Failure> {
     let (addr, admin) = (compared.gateway.addr(), compared.gateway.admin_addr());
     let model = fleet::MODEL;
     eprintln!(
-        "\nThe gateway and its {} engines stay up until Ctrl-C. Try:\n\n  \
+        "\nThe gateway and its {} engines stay up until Ctrl-C; its dashboard is at\n\n  \
+         http://{admin}/\n\nTry:\n\n  \
          curl -iN http://{addr}/v1/chat/completions -H 'content-type: application/json' \\\n    \
          -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}],\"max_tokens\":64,\"stream\":true}}'\n\n  \
          curl http://{addr}/v1/models\n  \

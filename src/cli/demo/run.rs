@@ -57,6 +57,9 @@ impl Plan {
         let without = self.without(&requests).await?;
         let fleet = Arc::new(Fleet::start(&self.engines, self.scale)?);
         let gateway = Gateway::start(&fleet, self.scale).await?;
+        if self.show != Show::Nothing {
+            eprintln!("watch it at http://{}/", gateway.admin_addr());
+        }
         let aim = Aim::Gateway(format!("http://{}", gateway.addr()));
         let scene = Scene {
             books: Some(gateway.books()),

@@ -30,6 +30,21 @@ fn record(model: &str, finish: Finish) -> AccessRecord {
     }
 }
 
+/// Two answers and four waits after `before`.
+fn later(before: Totals) -> Totals {
+    Totals {
+        generated: Tokens::new(1500),
+        prompt: Tokens::new(100),
+        measured: 2,
+        measured_output: Tokens::new(80),
+        foreseen_output: Tokens::new(100),
+        promised: 4,
+        waited: Duration::from_secs(8),
+        foreseen_wait: Duration::from_secs(6),
+        ..before
+    }
+}
+
 #[test]
 fn a_step_tells_what_happened_in_it() {
     let history = History::default();
@@ -52,18 +67,7 @@ fn a_step_tells_what_happened_in_it() {
     };
     history.finished(&refused);
     history.finished(&refused);
-    let after = Totals {
-        generated: Tokens::new(1500),
-        prompt: Tokens::new(100),
-        measured: 2,
-        measured_output: Tokens::new(80),
-        foreseen_output: Tokens::new(100),
-        promised: 4,
-        waited: Duration::from_secs(8),
-        foreseen_wait: Duration::from_secs(6),
-        ..before
-    };
-    history.look(at(10), &[pool("m", after)]);
+    history.look(at(10), &[pool("m", later(before))]);
     let told = history.json(1);
     assert_eq!((&told["first"], &told["next"]), (&json!(1), &json!(2)));
     assert_eq!(told["refusals"], json!({"queue_timeout": [2.0]}));

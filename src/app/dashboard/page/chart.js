@@ -4,10 +4,13 @@
 import { attr, el, put, svg } from "./dom.js";
 
 const HEIGHT = 150;
+// More than this cannot be told apart; what lies closer is drawn as one.
+const MOST_STEPS = 240;
 const PAD = { top: 8, right: 4, bottom: 20, left: 46 };
 
 export class Chart {
-  // `spec`: title, kind ("lines" or "bars"), format (a figure to words).
+  // `spec`: title, kind ("lines" or "bars"), format (a figure to words), and the
+  // axis' top: `most` where it is always that, `least` where it is never lower.
   constructor(figure, spec) {
     this.spec = spec;
     this.data = null;
@@ -32,7 +35,11 @@ export class Chart {
   // `series`: name, values (oldest first, null where none), style (a number).
   // `end`: when the last step ended, in seconds since 1970; `step`: its length.
   show(data) {
-    this.data = data;
+    const size = Math.ceil(data.steps / MOST_STEPS);
+    const merge = this.spec.kind === "bars" ? sum : mean;
+    const series = data.series.map((one) => ({ ...one, values: condense(tail(one.values, data.steps), size, merge) }));
+    this.data = { ...data, series, steps: Math.ceil(data.steps / size), step: data.step * size };
+    this.cursor = this.cursor === null ? null : Math.min(this.cursor, this.data.steps - 1);
     this.draw();
   }
 
@@ -63,8 +70,8 @@ export class Chart {
   draw() {
     if (this.data === null || this.width === 0) return;
     const { series, end, step } = this.data;
-    const shown = series.map((one) => tail(one.values, this.steps));
-    const top = niceTop(this.highest(shown));
+    const shown = series.map((one) => one.values);
+    const top = this.spec.most ?? niceTop(this.highest(shown), this.spec.least ?? 1);
     this.plot.replaceChildren();
     attr(this.plot, "viewBox", `0 0 ${this.width} ${HEIGHT}`);
     this.grid(top);
@@ -79,7 +86,6 @@ export class Chart {
   }
 
   highest(shown) {
-    if (this.spec.most !== undefined) return this.spec.most;
     if (this.spec.kind !== "bars") return Math.max(0, ...shown.flat().filter((value) => value !== null));
     const sums = Array.from({ length: this.steps }, (_, at) => shown.reduce((sum, values) => sum + (values[at] ?? 0), 0));
     return Math.max(0, ...sums);
@@ -192,19 +198,29 @@ function tail(values, count) {
   return kept.length < count ? new Array(count - kept.length).fill(null).concat(kept) : kept;
 }
 
+function condense(values, size, merge) {
+  if (size === 1) return values;
+  return Array.from({ length: Math.ceil(values.length / size) }, (_, at) => merge(values.slice(at * size, (at + 1) * size)));
+}
+
+function mean(values) {
+  const known = values.filter((value) => value !== null);
+  return known.length === 0 ? null : sum(known) / known.length;
+}
+
 function sum(values) {
   return values.reduce((all, value) => all + (value ?? 0), 0);
 }
 
 // A round figure that is not below `value`.
-function niceTop(value) {
-  if (!(value > 0)) return 1;
+function niceTop(value, least) {
+  if (!(value > least)) return least;
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 4, 5, 10].find((times) => times * unit >= value) * unit;
+  return [1, 2, 4, 6, 8, 10].find((times) => times * unit >= value) * unit;
 }
 
 function ago(span) {
-  return span < 120 ? `${Math.round(span)} s` : `${Math.round(span / 60)} min`;
+  return span < 120 ? `${Math.round(span)} s` : `${Math.round(span / 30) / 2} min`;
 }
 
 function clock(time) {

@@ -32,6 +32,7 @@ export async function ask(path, signal) {
 // `unauthorized`, once, where the token is wrong or missing.
 export async function follow(handlers) {
   for (let failures = 0; ; failures += 1) {
+    await visible();
     try {
       await readOnce((state) => {
         failures = 0;
@@ -46,8 +47,16 @@ export async function follow(handlers) {
   }
 }
 
+// A tab that nobody sees leaves its connection to others: a browser has six.
+function visible() {
+  if (!document.hidden) return Promise.resolve();
+  return new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true })).then(visible);
+}
+
 async function readOnce(onState) {
   const stop = new AbortController();
+  const hide = () => document.hidden && stop.abort();
+  document.addEventListener("visibilitychange", hide);
   let timer = setTimeout(() => stop.abort(), SILENCE);
   try {
     const answer = await ask("/events", stop.signal);
@@ -66,6 +75,7 @@ async function readOnce(onState) {
     }
   } finally {
     clearTimeout(timer);
+    document.removeEventListener("visibilitychange", hide);
     stop.abort();
   }
 }

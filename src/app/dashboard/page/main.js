@@ -21,14 +21,14 @@ const rate = (value) => (value === null ? "–" : short(value < 10 ? Math.round(
 const percent = (value) => (value === null ? "–" : `${Math.round(value * 100)} %`);
 
 const charts = {
-  ttft: new Chart($("chart-ttft"), { title: "Time to first token", kind: "lines", format: seconds }),
-  queue: new Chart($("chart-queue"), { title: "Wait in the queue", kind: "lines", format: seconds }),
-  tokens: new Chart($("chart-tokens"), { title: "Tokens per second", kind: "lines", format: rate }),
-  refusals: new Chart($("chart-refusals"), { title: "Refusals by reason", kind: "bars", format: whole }),
+  ttft: new Chart($("chart-ttft"), { title: "Time to first token", kind: "lines", format: seconds, least: 0.1 }),
+  queue: new Chart($("chart-queue"), { title: "Wait in the queue", kind: "lines", format: seconds, least: 0.1 }),
+  tokens: new Chart($("chart-tokens"), { title: "Tokens per second", kind: "lines", format: rate, least: 10 }),
+  refusals: new Chart($("chart-refusals"), { title: "Refusals by reason", kind: "bars", format: whole, least: 4 }),
   kv: new Chart($("chart-kv"), { title: "KV reserved", kind: "lines", format: percent, most: 1 }),
-  load: new Chart($("chart-load"), { title: "Requests", kind: "lines", format: whole }),
-  output: new Chart($("chart-output"), { title: "Forecast of outputs, tokens", kind: "lines", format: whole }),
-  wait: new Chart($("chart-wait"), { title: "Forecast of waits", kind: "lines", format: seconds }),
+  load: new Chart($("chart-load"), { title: "Requests", kind: "lines", format: whole, least: 4 }),
+  output: new Chart($("chart-output"), { title: "Forecast of outputs, tokens", kind: "lines", format: whole, least: 10 }),
+  wait: new Chart($("chart-wait"), { title: "Forecast of waits", kind: "lines", format: seconds, least: 0.1 }),
 };
 
 // === what is drawn ===
@@ -176,7 +176,8 @@ $("range").addEventListener("change", (event) => {
 
 function setTheme(theme) {
   attr(document.documentElement, "data-theme", theme);
-  put($("theme"), `Theme: ${theme}`);
+  put($("theme-name"), theme);
+  attr($("theme"), "aria-label", `Theme: ${theme}`);
 }
 
 $("theme").addEventListener("click", () => {
@@ -188,5 +189,5 @@ $("theme").addEventListener("click", () => {
 
 const kept = localStorage.getItem(THEME_KEY);
 setTheme(THEMES.includes(kept) ? kept : "auto");
-setInterval(() => state !== null && refreshHour(), HOUR_EVERY);
+setInterval(() => state !== null && !document.hidden && refreshHour(), HOUR_EVERY);
 start();

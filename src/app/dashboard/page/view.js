@@ -28,7 +28,11 @@ export function poolOf(state, model) {
 // === backends ===
 
 export function backends(pool) {
-  list($("backends"), pool?.backends ?? [], newBackend, fillBackend);
+  const problems = new Map((pool?.endpoints ?? []).map((endpoint) => [endpoint.name, endpoint.problem]));
+  const live = pool?.backends ?? [];
+  list($("backends"), live, newBackend, (node, backend) => fillBackend(node, backend, problems.get(backend.name) ?? null));
+  const up = live.filter((backend) => backend.state === "up").length;
+  put($("backends-sub"), `${count(up)} of ${count(live.length)} up`);
 }
 
 function newBackend() {
@@ -58,7 +62,7 @@ function newBackend() {
   );
 }
 
-function fillBackend(node, backend) {
+function fillBackend(node, backend, problem) {
   const at = (name) => node.querySelector(`[data-field="${name}"]`);
   const size = backend.capacity?.block_size ?? 0;
   const blocks = {
@@ -73,9 +77,10 @@ function fillBackend(node, backend) {
   attr(at("name"), "title", backend.address);
   put(at("state"), backend.state);
   attr(at("state"), "data-state", backend.state);
-  put(at("tier"), `${backend.tier} tier`);
+  put(at("tier"), `${backend.tier} tier${problem === null ? "" : `, ${reason(problem)}`}`);
   put(at("level"), whole > 0 ? `${share(blocks.held, whole)} reserved` : "size not known");
-  put(at("capacity"), whole > 0 ? `of ${short(whole * size)} tokens` : "");
+  const kept = backend.set_aside ? ", what comes free is kept for one that waits" : "";
+  put(at("capacity"), whole > 0 ? `of ${short(whole * size)} tokens${kept}` : "");
   let from = 0;
   const words = [];
   for (const part of PARTS) {
@@ -155,9 +160,10 @@ function fillTenant(row, tenant, all) {
   };
   const rank = tenant.priority === null || tenant.priority === 0 ? "" : `, priority ${tenant.priority}`;
   const own = tenant.in_flight_share > 0 ? `, ${Math.round(100 * tenant.in_flight_share)} % its own` : "";
-  pair(name, tenant.name, `weight ${tenant.weight}${rank}${own}`);
+  pair(name, tenant.name, `weight ${tenant.weight}`);
+  attr(name, "title", `${tenant.name}: weight ${tenant.weight}${rank}${own}`);
   const cap = tenant.limits.max_in_flight_tokens;
-  pair(part, short(held), `${share(held, all)}${cap === null ? "" : `, at most ${short(cap)}`}`, held);
+  pair(part, cap === null ? short(held) : `${short(held)} of ${short(cap)}`, `${share(held, all)} of all`, held);
   const wide = cap === null ? held / Math.max(1, all) : held / cap;
   attr(part.querySelector("rect.held"), "width", Math.min(100, 100 * wide).toFixed(1));
   pair(served, short(here?.served_tokens ?? 0), "tokens", here?.served_tokens ?? 0);
@@ -170,6 +176,8 @@ function fillTenant(row, tenant, all) {
   const worst = Object.entries(tenant.refusals).sort((one, other) => other[1] - one[1])[0];
   const turned = tenant.ended.refused + tenant.ended.failed;
   pair(refused, count(turned), worst === undefined ? "" : reason(worst[0]), turned);
+  const why = Object.entries(tenant.refusals).map(([label, times]) => `${reason(label)}: ${count(times)}`);
+  attr(refused, "title", why.join(", "));
 }
 
 // === now ===
@@ -188,7 +196,7 @@ export function tiles(state, pool, figures) {
   put($("tile-kv"), share(held, whole), held);
   put($("tile-kv-sub"), `${short(held)} of ${short(whole)}`);
   put($("tile-output"), figures.output === null ? "–" : `${short(Math.round(figures.output))}/s`);
-  put($("tile-output-sub"), `tokens; prompts ${figures.prompt === null ? "–" : short(Math.round(figures.prompt))}/s`);
+  put($("tile-output-sub"), `prompts ${figures.prompt === null ? "–" : short(Math.round(figures.prompt))}/s`);
   put($("tile-ttft"), seconds(figures.ttft50));
   put($("tile-ttft-sub"), `median; p99 ${seconds(figures.ttft99)}`);
   const refusals = Object.values(state.refusals).reduce((all, one) => all + one, 0);
