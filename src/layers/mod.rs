@@ -26,6 +26,7 @@ pub mod budget;
 pub mod cors;
 pub mod door;
 pub mod error;
+pub mod explain;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod forward;

@@ -114,18 +114,34 @@ impl TenantLayer {
         };
         let tenant = snapshot.tenants.identify(shown, self.now())?;
         trail.belongs_to(&tenant);
-        let Ok(matched) = matched else {
-            return Ok(tenant);
+        self.look(head, (&tenant, snapshot))?;
+        Ok(tenant)
+    }
+
+    /// Whether there is any point in reading on, as far as can be told now.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn look(
+        &self,
+        head: &Parts,
+        (tenant, snapshot): (&TenantRef, &Snapshot),
+    ) -> Result<(), TenantError> {
+        if self.door.is_closed() {
+            return Err(TenantError::Draining);
+        }
+        let Ok(matched) = route(&head.method, head.uri.path()) else {
+            return Ok(());
         };
         // Only a request that will queue must find room; what holds no KV, the
         // model list, and what is not served at all, get their own answers.
         if matched.route != Route::Models {
-            self.look_at_budget(head, &tenant, snapshot)?;
+            self.look_at_budget(head, tenant, snapshot)?;
         }
         if matched.route.work() != WorkKind::Aside {
-            look_ahead(&tenant, snapshot)?;
+            look_ahead(tenant, snapshot)?;
         }
-        Ok(tenant)
+        Ok(())
     }
 
     fn now(&self) -> Moment {

@@ -25,9 +25,19 @@ pub struct Trail(Arc<Inner>);
 
 struct Inner {
     started: Instant,
+    memory: Memory,
     telemetry: Arc<Telemetry>,
     /// Held for one assignment or copy at a time, never across an await.
     facts: Mutex<Facts>,
+}
+
+/// What is left of a request when it is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// Its record, and what it adds to the metrics.
+    Kept,
+    /// Nothing: nobody sent it, somebody looks at what would become of it.
+    Forgotten,
 }
 
 /// Everything the steps learn of a request.
@@ -56,9 +66,20 @@ impl Trail {
     pub fn begin(id: &str, route: Option<Route>, telemetry: Arc<Telemetry>) -> Self {
         let name = route.map_or("other", Route::label);
         telemetry.metrics().started(name);
+        Self::new(id, (route, Memory::Kept), telemetry)
+    }
+
+    /// The trail of a request that nobody sent: nothing of it is counted or written.
+    pub fn look(id: &str, route: Option<Route>, telemetry: Arc<Telemetry>) -> Self {
+        Self::new(id, (route, Memory::Forgotten), telemetry)
+    }
+
+    fn new(id: &str, (route, memory): (Option<Route>, Memory), telemetry: Arc<Telemetry>) -> Self {
+        let name = route.map_or("other", Route::label);
         let record = AccessRecord::new(SystemTime::now(), Arc::from(id), name);
         Self(Arc::new(Inner {
             started: Instant::now(),
+            memory,
             telemetry,
             facts: Mutex::new(Facts {
                 record,
@@ -80,6 +101,11 @@ impl Trail {
     /// When the request began.
     pub fn started(&self) -> Instant {
         self.0.started
+    }
+
+    /// Whether nobody sent it: the steps then leave nothing behind either.
+    pub fn is_look(&self) -> bool {
+        self.0.memory == Memory::Forgotten
     }
 
     /// Notes something. `note` must be a few assignments.
@@ -189,6 +215,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.memory == Memory::Forgotten {
+            return;
+        }
         let took = self.started.elapsed();
         let facts = self.facts.get_mut().unwrap_or_else(PoisonError::into_inner);
         let blank = AccessRecord::new(SystemTime::UNIX_EPOCH, Arc::from(""), "other");

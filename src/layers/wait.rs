@@ -28,21 +28,32 @@ enum Crowd {
 
 /// Seconds after which `refusal` is worth trying again, where it is.
 pub(super) fn retry_after(refusal: &Refusal) -> Option<u64> {
-    let crowd = match refusal {
-        Refusal::Tenant(error) => tenant(error)?,
-        Refusal::Ingest(IngestError::BodyBudgetSpent) => Crowd::Many(SOON),
-        Refusal::Measure(MeasureError::TokenizerUnavailable) => Crowd::Many(SHUTDOWN),
-        Refusal::Forward(ForwardError::Busy) => Crowd::Many(SOON),
-        Refusal::Admit(reject) => admit(reject)?,
-        _ => return None,
-    };
-    Some(match crowd {
+    Some(match crowd(refusal)? {
         Crowd::One(wait) => seconds(wait),
         Crowd::Many(wait) => {
             let spread = wait.mul_f64(JITTER * rand::random::<f64>());
             seconds(wait + spread)
         }
     })
+}
+
+/// The least and the most that [`retry_after`] may say.
+pub(super) fn retry_within(refusal: &Refusal) -> Option<(u64, u64)> {
+    Some(match crowd(refusal)? {
+        Crowd::One(wait) => (seconds(wait), seconds(wait)),
+        Crowd::Many(wait) => (seconds(wait), seconds(wait + wait.mul_f64(JITTER))),
+    })
+}
+
+fn crowd(refusal: &Refusal) -> Option<Crowd> {
+    match refusal {
+        Refusal::Tenant(error) => tenant(error),
+        Refusal::Ingest(IngestError::BodyBudgetSpent) => Some(Crowd::Many(SOON)),
+        Refusal::Measure(MeasureError::TokenizerUnavailable) => Some(Crowd::Many(SHUTDOWN)),
+        Refusal::Forward(ForwardError::Busy) => Some(Crowd::Many(SOON)),
+        Refusal::Admit(reject) => admit(reject),
+        _ => None,
+    }
 }
 
 fn tenant(error: &TenantError) -> Option<Crowd> {
@@ -100,6 +111,8 @@ mod tests {
             let wait = retry_after(&overloaded(Duration::from_secs(10))).unwrap();
             assert!((10..=15).contains(&wait), "{wait}");
         }
+        let within = retry_within(&overloaded(Duration::from_secs(10)));
+        assert_eq!(within, Some((10, 15)));
     }
 
     #[test]

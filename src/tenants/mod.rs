@@ -275,6 +275,11 @@ impl Tenants {
         self.all().find(|found| found.tenant.name == name)
     }
 
+    /// The tenant of requests that show no key, where there is one.
+    pub fn anonymous(&self) -> Option<TenantRef> {
+        self.anonymous.map(|index| self.tenants[index].clone())
+    }
+
     /// The name behind each id, of every tenant there has been since the start.
     pub fn names(&self) -> &[Arc<str>] {
         self.names.all()

@@ -8,6 +8,8 @@
 //! what ends a request is often a drop, which nobody hands the time.
 //! Invariant: what a tenant has booked is the sum over its live [`Charge`]s.
 
+mod books;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,10 +17,12 @@ use dashmap::DashMap;
 use thiserror::Error;
 
 use crate::config::Limits;
-use crate::core::rate::{Excess, Meter, Rate};
+use crate::core::rate::{Meter, Rate};
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 use crate::gate::Clock;
+
+use books::{Books, tuned};
 
 /// The rates of every tenant there is or was in this process.
 #[derive(Debug, Default)]
@@ -30,15 +34,6 @@ pub struct TenantRates {
     clock: Clock,
     /// Protects both meters; held for a few additions.
     books: Mutex<Books>,
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    /// `None` until there is a limit for the first time.
-    requests: Option<Meter>,
-    tokens: Option<Meter>,
-    /// Tokens of live charges, not settled yet.
-    booked: Tokens,
 }
 
 /// Both meters at one moment; `None` where there is no limit.
@@ -148,13 +143,21 @@ impl TenantRates {
     /// [`RateError::Requests`] where the rate is used up; nothing is taken.
     pub fn request(&self, limits: &Limits) -> Result<(), RateError> {
         let (mut books, now) = self.open();
-        let Some(meter) = tuned(&mut books.requests, limits.requests, now) else {
-            return Ok(());
-        };
-        meter.take(1, now).map_err(|excess| RateError::Requests {
-            per_minute: meter.rate().per_minute,
-            retry_after: wait_of(excess),
-        })
+        books.take_request(limits, now)
+    }
+
+    /// Whether a request would be let in that may cost `cost`, were it sent now;
+    /// takes nothing. O(1).
+    ///
+    /// # Errors
+    /// What [`request`](Self::request) would say, or else [`charge`](Self::charge).
+    pub fn look(&self, limits: &Limits, cost: Option<Cost>) -> Result<(), RateError> {
+        let (books, now) = self.open();
+        let mut imagined = books.clone();
+        drop(books);
+        imagined.take_request(limits, now)?;
+        let taken = cost.map(|cost| imagined.take_tokens(limits, cost, now));
+        taken.transpose().map(drop)
     }
 
     /// Books the most that a request may cost. O(1).
@@ -163,26 +166,14 @@ impl TenantRates {
     /// Where the rate does not let it through; nothing is booked. It is told to
     /// come back when both its tokens and one more request would be let in.
     pub fn charge(self: &Arc<Self>, limits: &Limits, cost: Cost) -> Result<Charge, RateError> {
-        let (mut guard, now) = self.open();
-        let books = &mut *guard;
-        let one_more = tuned(&mut books.requests, limits.requests, now)
-            .and_then(|meter| meter.check(1, now).err())
-            .map_or(Duration::ZERO, wait_of);
-        let mut charge = Charge {
+        let (mut books, now) = self.open();
+        let booked = books.take_tokens(limits, cost, now)?;
+        Ok(Charge {
             rates: Arc::clone(self),
-            booked: None,
+            booked,
             prompt: cost.prompt,
             used: Used::Nothing,
-        };
-        if let Some(meter) = tuned(&mut books.tokens, limits.tokens, now) {
-            let asked = cost.prompt.saturating_add(cost.output).believable();
-            meter
-                .take(asked.get(), now)
-                .map_err(|excess| too_many(meter, excess, (asked, one_more, now)))?;
-            books.booked = books.booked.saturating_add(asked);
-            charge.booked = Some(asked);
-        }
-        Ok(charge)
+        })
     }
 
     /// Both meters at this moment, as far as `limits` has them.
@@ -228,44 +219,6 @@ impl Default for TenantRates {
             clock: Clock::start(),
             books: Mutex::default(),
         }
-    }
-}
-
-/// The meter, keeping to `rate`; `None` where there is no limit. What was used
-/// up under another one stays used up, also while there is none.
-fn tuned(meter: &mut Option<Meter>, rate: Option<Rate>, now: Time) -> Option<&mut Meter> {
-    let rate = rate?;
-    let meter = meter.get_or_insert_with(|| Meter::new(rate, now));
-    if meter.rate() != rate {
-        meter.set_rate(rate, now);
-    }
-    Some(meter)
-}
-
-const fn wait_of(excess: Excess) -> Duration {
-    match excess {
-        Excess::For(wait) => wait,
-        // One request always fits a burst, which is at least 1.
-        Excess::Always => Duration::MAX,
-    }
-}
-
-fn too_many(
-    meter: &Meter,
-    excess: Excess,
-    (asked, one_more, now): (Tokens, Duration, Time),
-) -> RateError {
-    match excess {
-        Excess::Always => RateError::AboveBurst {
-            asked,
-            burst: Tokens::new(meter.rate().capacity()),
-        },
-        Excess::For(wait) => RateError::Tokens {
-            asked,
-            remaining: Tokens::new(meter.remaining(now)),
-            per_minute: Tokens::new(meter.rate().per_minute),
-            retry_after: wait.max(one_more),
-        },
     }
 }
 
@@ -383,6 +336,26 @@ mod tests {
         assert_eq!(refused, Some(tokens));
         drop(charges);
         assert_eq!(left(&rates), (1000, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_says_what_a_request_would_be_told_and_takes_nothing() {
+        let rates = one(limits(2, 1000));
+        let look = |cost| rates.0.look(&rates.1, cost);
+        for _ in 0..10 {
+            assert_eq!(look(None), Ok(()));
+            assert_eq!(look(Some(cost(500, 500))), Ok(()));
+        }
+        assert_eq!(left(&rates), (1000, 0));
+        rates.request().unwrap();
+        let charge = rates.charge(cost(500, 400)).unwrap();
+        let told = look(Some(cost(100, 100)));
+        rates.request().unwrap();
+        assert_eq!(told, rates.charge(cost(100, 100)).map(drop));
+        assert!(matches!(told, Err(RateError::Tokens { .. })), "{told:?}");
+        assert_eq!(look(None), rates.request());
+        assert!(matches!(look(None), Err(RateError::Requests { .. })));
+        drop(charge);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,8 @@
 
 use std::time::Duration;
 
-use super::{Admission, Decision};
+use super::grants::max_tokens;
+use super::{Admission, Decision, MaxTokens};
 use crate::core::ahead::span;
 use crate::core::backend::{BackendId, Tier};
 use crate::core::demand::{Demand, OutputLimit, Work};
@@ -18,6 +19,7 @@ use crate::core::gates::Barrier;
 use crate::core::lengths::ClassKey;
 use crate::core::pace::Prefill;
 use crate::core::placement::{Asked, Fleet, Placement, Prospect};
+use crate::core::reject::Reject;
 use crate::core::roster::Backend;
 use crate::core::stats::{Hold, QueueState};
 use crate::core::time::Time;
@@ -38,6 +40,8 @@ pub struct Explanation {
     pub home: Option<Tier>,
     /// Its output bound, after clamping.
     pub output: OutputLimit,
+    /// What would be written into it where it would go now, or as far as is known.
+    pub max_tokens: MaxTokens,
     /// Prompt and expected output of all sequences: what it counts in line and
     /// against its tenant's share.
     pub tokens: Tokens,
@@ -136,6 +140,18 @@ struct Quest<'a> {
     chosen: Option<Placement>,
 }
 
+// === impl Explanation ===
+
+impl Explanation {
+    /// Why it would be refused at once, if it would.
+    pub const fn rejected(&self) -> Option<Reject> {
+        match self.decision {
+            Decision::Reject(reject) => Some(reject),
+            Decision::Admit(_) | Decision::Wait { .. } => None,
+        }
+    }
+}
+
 // === impl Admission ===
 
 impl Admission {
@@ -177,6 +193,7 @@ impl Admission {
             decision: self.decide(now, demand),
             home,
             output,
+            max_tokens: max_tokens(demand, chosen.map_or(output, |place| place.output)),
             tokens,
             odds,
             leaves_free,

@@ -94,7 +94,7 @@ impl Admission {
 }
 
 /// What the engine must be told where the bound is not as sent.
-fn max_tokens(demand: &Demand, output: OutputLimit) -> MaxTokens {
+pub(super) fn max_tokens(demand: &Demand, output: OutputLimit) -> MaxTokens {
     match output {
         OutputLimit::Asked(bound) if output != demand.output && demand.work == Work::Generate => {
             MaxTokens::Set(bound)

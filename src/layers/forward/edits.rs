@@ -37,7 +37,7 @@ const PASSED: [HeaderName; 8] = [
 pub(super) fn request(measured: &Measured, grant: &Grant) -> Request<Full<Bytes>> {
     let letter = &measured.letter;
     // A form goes as it came.
-    let set = output_to_write(measured, grant).filter(|_| !letter.route.takes_form());
+    let set = output_to_write(measured, grant.max_tokens);
     if set.is_some() {
         letter.trail.note(|facts| facts.set_output = set);
     }
@@ -55,11 +55,15 @@ pub(super) fn request(measured: &Measured, grant: &Grant) -> Request<Full<Bytes>
 }
 
 /// The output bound the body must carry, where it does not carry it yet.
-fn output_to_write(measured: &Measured, grant: &Grant) -> Option<Tokens> {
-    match grant.max_tokens {
+pub(in crate::layers) fn output_to_write(
+    measured: &Measured,
+    granted: MaxTokens,
+) -> Option<Tokens> {
+    let set = match granted {
         MaxTokens::Set(tokens) => Some(tokens),
         MaxTokens::AsSent => measured.outline.write_max_tokens,
-    }
+    };
+    set.filter(|_| !measured.letter.route.takes_form())
 }
 
 fn edits(measured: &Measured, set: Option<Tokens>) -> Vec<Edit> {

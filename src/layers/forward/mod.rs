@@ -8,6 +8,8 @@
 mod edits;
 mod verdict;
 
+pub(super) use edits::output_to_write;
+
 use std::sync::Arc;
 use std::task::{Context, Poll};
 

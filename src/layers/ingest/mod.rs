@@ -79,7 +79,11 @@ impl<S> Layer<S> for IngestLayer {
 }
 
 impl IngestLayer {
-    async fn parse<B>(&self, keyed: Keyed<B>, matched: Matched) -> Result<Parsed, Refusal>
+    pub(super) async fn parse<B>(
+        &self,
+        keyed: Keyed<B>,
+        matched: Matched,
+    ) -> Result<Parsed, Refusal>
     where
         B: http_body::Body<Data = Bytes>,
     {
@@ -177,7 +181,7 @@ impl IngestLayer {
 }
 
 /// Everything about a request that its head tells.
-fn check_head(head: &Parts, limits: &BodyLimits) -> Result<Matched, IngestError> {
+pub(super) fn check_head(head: &Parts, limits: &BodyLimits) -> Result<Matched, IngestError> {
     let limit = limits.max_header_bytes;
     if header_bytes(&head.uri, &head.headers) > limit {
         return Err(IngestError::HeadersTooLarge { limit });

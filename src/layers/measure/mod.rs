@@ -203,7 +203,10 @@ impl<C: Connector> MeasureLayer<C> {
         let terms = Terms {
             threads: &self.threads,
             sampler: &self.sampler,
-            check_one_in: letter.snapshot.config.counting.check_one_in,
+            check_one_in: match letter.trail.is_look() {
+                true => 0,
+                false => letter.snapshot.config.counting.check_one_in,
+            },
             tenant: &letter.tenant,
             enough,
             time_limit: letter.snapshot.config.counting.time_limit,
@@ -226,7 +229,7 @@ impl<C: Connector> MeasureLayer<C> {
     }
 
     fn warn_of_overrun(&self, letter: &Letter, counted: &Counted) {
-        if !counted.overran {
+        if !counted.overran || letter.trail.is_look() {
             return;
         }
         let model = letter.pool.name();

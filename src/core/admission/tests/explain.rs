@@ -164,46 +164,62 @@ fn go_on(pool: &mut Admission, dice: &mut Dice, (now, live): (Time, &mut Vec<Gra
     }
 }
 
+/// What came up in many worlds.
+#[derive(Default)]
+struct Seen {
+    admitted: u32,
+    waited: u32,
+    refused: u32,
+    choices: Vec<Choice>,
+    holds: Vec<Hold>,
+    barriers: Vec<Barrier>,
+}
+
+/// Twenty requests to a pool: each is told, then submitted, and must be as told.
+fn one_world(world: u64, seen: &mut Seen) {
+    let dice = &mut Dice(world);
+    let mut pool = any_pool(dice);
+    let mut live = Vec::new();
+    for nth in 0..20_u32 {
+        let now = at(f64::from(nth) / 10.0);
+        let demand = any_demand(dice, u64::from(nth));
+        let before = format!("{pool:?}");
+        let told = pool.explain(now, &demand);
+        assert_eq!(format!("{pool:?}"), before, "explaining changed something");
+        let verdict = submit(&mut pool, f64::from(nth) / 10.0, demand);
+        is_true(&told, &verdict);
+        for view in &told.views {
+            if let Room::Later { barrier, .. } | Room::Never(barrier) = view.room {
+                seen.barriers.push(barrier);
+            }
+        }
+        match verdict {
+            Verdict::Admit(grant) => {
+                seen.admitted += 1;
+                seen.choices.push(grant.choice);
+                live.push(grant);
+            }
+            Verdict::Wait(_) => {
+                seen.waited += 1;
+                seen.holds.extend(told.hold);
+            }
+            Verdict::Reject(_) => seen.refused += 1,
+        }
+        go_on(&mut pool, dice, (now, &mut live));
+    }
+}
+
 #[test]
 fn what_is_told_of_a_thousand_requests_is_what_happens_to_them() {
-    let mut seen = [0; 3];
-    let (mut choices, mut holds, mut barriers) = (Vec::new(), Vec::new(), Vec::new());
+    let mut seen = Seen::default();
     for world in 0..50 {
-        let dice = &mut Dice(world);
-        let mut pool = any_pool(dice);
-        let mut live = Vec::new();
-        for nth in 0..20_u32 {
-            let now = at(f64::from(nth) / 10.0);
-            let demand = any_demand(dice, u64::from(nth));
-            let before = format!("{pool:?}");
-            let told = pool.explain(now, &demand);
-            assert_eq!(format!("{pool:?}"), before, "explaining changed something");
-            let verdict = submit(&mut pool, f64::from(nth) / 10.0, demand);
-            is_true(&told, &verdict);
-            for view in &told.views {
-                if let Room::Later { barrier, .. } | Room::Never(barrier) = view.room {
-                    barriers.push(barrier);
-                }
-            }
-            match verdict {
-                Verdict::Admit(grant) => {
-                    seen[0] += 1;
-                    choices.push(grant.choice);
-                    live.push(grant);
-                }
-                Verdict::Wait(_) => {
-                    seen[1] += 1;
-                    holds.extend(told.hold);
-                }
-                Verdict::Reject(_) => seen[2] += 1,
-            }
-            go_on(&mut pool, dice, (now, &mut live));
-        }
+        one_world(world, &mut seen);
     }
-    assert_eq!(seen.iter().sum::<u32>(), 1000);
-    assert!(seen.iter().all(|&count| count > 100), "{seen:?}");
+    let counts = [seen.admitted, seen.waited, seen.refused];
+    assert_eq!(counts.iter().sum::<u32>(), 1000);
+    assert!(counts.iter().all(|&count| count > 100), "{counts:?}");
     for choice in [Choice::Only, Choice::Best, Choice::Next] {
-        assert!(choices.contains(&choice), "{choice:?} never came up");
+        assert!(seen.choices.contains(&choice), "{choice:?} never came up");
     }
     for hold in [
         Hold::Turn,
@@ -212,7 +228,7 @@ fn what_is_told_of_a_thousand_requests_is_what_happens_to_them() {
         Hold::Prefill,
         Hold::NoBackend,
     ] {
-        assert!(holds.contains(&hold), "{hold:?} never came up");
+        assert!(seen.holds.contains(&hold), "{hold:?} never came up");
     }
     for barrier in [
         Barrier::Offload,
@@ -225,7 +241,10 @@ fn what_is_told_of_a_thousand_requests_is_what_happens_to_them() {
         Barrier::Seats,
         Barrier::Memory,
     ] {
-        assert!(barriers.contains(&barrier), "{barrier:?} never came up");
+        assert!(
+            seen.barriers.contains(&barrier),
+            "{barrier:?} never came up"
+        );
     }
 }
 
