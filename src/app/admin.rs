@@ -3,7 +3,8 @@
 //! Decides who may look (everybody on loopback who asks for it by name, else who
 //! has the token) and what is ready. Balancers have no token: without one `/livez` and `/readyz`
 //! answer all the same, with a status and a word. Never touches a request; what
-//! an operator may change is in [`super::orders`].
+//! an operator may change is in [`super::orders`], what is told of a request that
+//! nobody sent in [`super::explain`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,6 +31,7 @@ use super::arriving::Arriving;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::dashboard::{Feed, File, Stream, keep_history};
 use super::drain::{Drain, Phase, Watcher};
+use super::explain;
 use super::gateway::Gateway;
 use super::listen::listen;
 use super::nearby;
@@ -54,6 +56,9 @@ const MOST_CONNECTIONS: usize = 512;
 
 /// The media type of Prometheus' text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The media type of a word or a line for people.
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// What there is to see.
 const PAGES: [&str; 6] = [
@@ -100,8 +105,8 @@ impl Admin {
                 max_header_bytes: server.max_header_bytes,
             };
             let service = service_fn(move |request: Request<Arriving>| {
-                let answer = admin.answer(&request);
-                async move { Ok::<_, Infallible>(answer) }
+                let admin = admin.clone();
+                async move { Ok::<_, Infallible>(admin.respond(request).await) }
             });
             let terms = Terms {
                 limits,
@@ -114,16 +119,44 @@ impl Admin {
         tokio::join!(serving, feed.run(), keep_history(history));
     }
 
-    fn answer<B>(&self, request: &Request<B>) -> Answer {
-        let snapshot = self.gateway.snapshot();
-        let path = request.uri().path();
-        let bearer = match &snapshot.config.admin.token {
-            Some(token) if bears(request.headers().get(AUTHORIZATION), token) => Bearer::Known,
-            Some(_) => Bearer::Missing,
-            None if !nearby::is_meant(request) => {
-                return text(StatusCode::FORBIDDEN, "not by this name\n");
+    /// Answers one request; only one page reads a body and takes its time.
+    async fn respond(&self, request: Request<Arriving>) -> Answer {
+        if request.uri().path() != explain::PATH {
+            return self.answer(&request);
+        }
+        match (self.bearer(&request), request.method()) {
+            (None, _) => return text(StatusCode::FORBIDDEN, "not by this name\n"),
+            (Some(Bearer::Missing), _) => return unknown_bearer(),
+            (_, method) if *method != Method::POST => return wrong_method(&Method::POST),
+            (Some(Bearer::NotAsked), _) => {
+                if let Err((status, problem)) = is_no_page(request.headers()) {
+                    return text(status, problem);
+                }
             }
-            None => Bearer::NotAsked,
+            (Some(Bearer::Known), _) => {}
+        }
+        match explain::answer(&self.gateway, request).await {
+            Ok(told) => reply(StatusCode::OK, "application/json", told.to_string()),
+            Err(problem) => reply(StatusCode::BAD_REQUEST, PLAIN, problem),
+        }
+    }
+
+    /// Whether the token was shown; `None` for who may not look for another reason.
+    fn bearer<B>(&self, request: &Request<B>) -> Option<Bearer> {
+        let snapshot = self.gateway.snapshot();
+        match &snapshot.config.admin.token {
+            Some(token) if bears(request.headers().get(AUTHORIZATION), token) => {
+                Some(Bearer::Known)
+            }
+            Some(_) => Some(Bearer::Missing),
+            None => nearby::is_meant(request).then_some(Bearer::NotAsked),
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Answer {
+        let path = request.uri().path();
+        let Some(bearer) = self.bearer(request) else {
+            return text(StatusCode::FORBIDDEN, "not by this name\n");
         };
         // No data is in them, and a browser has no token to show for them.
         if let Some(file) = File::at(path) {
@@ -330,7 +363,7 @@ fn wrong_method(allowed: &Method) -> Answer {
 }
 
 fn text(status: StatusCode, body: &'static str) -> Answer {
-    reply(status, "text/plain; charset=utf-8", body.to_owned())
+    reply(status, PLAIN, body.to_owned())
 }
 
 fn reply(status: StatusCode, media: &'static str, body: String) -> Answer {

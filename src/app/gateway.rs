@@ -22,6 +22,7 @@ use crate::hub::Hub;
 use crate::layers::arrivals::Arrivals;
 use crate::layers::budget::Budget;
 use crate::layers::door::Door;
+use crate::layers::explain::{Explain, Question, Told};
 use crate::layers::forward::Forward;
 use crate::layers::ingest::IngestLayer;
 use crate::layers::measure::MeasureLayer;
@@ -29,7 +30,7 @@ use crate::layers::pool::Pools;
 use crate::layers::snapshot::{Current, Snapshot};
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
-use crate::layers::{Parts, StackBody, stack, zero};
+use crate::layers::{BoxFuture, Parts, StackBody, stack, zero};
 use crate::telemetry::{Crowd, Telemetry};
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector, Timing};
@@ -55,6 +56,9 @@ const TIDY: Duration = Duration::from_secs(1);
 /// The request path, ready to be called.
 type Path = BoxCloneSyncService<Request<Arriving>, Response<StackBody>, Infallible>;
 
+/// What looks at requests that nobody sends.
+type Looker = Arc<dyn Fn(Question<Arriving>) -> BoxFuture<Told> + Send + Sync>;
+
 /// A gateway without sockets.
 pub struct Gateway {
     telemetry: Arc<Telemetry>,
@@ -67,6 +71,7 @@ pub struct Gateway {
     door: Door,
     clock: Clock,
     path: Path,
+    looker: Looker,
     places: Places,
     /// Another at each start.
     instance: String,
@@ -146,6 +151,7 @@ impl Gateway {
             clock,
         };
         let parts = parts(client, tenant, Arc::clone(&telemetry));
+        let looker = looker(&parts);
         Ok(Self {
             places: places(&current),
             telemetry,
@@ -157,6 +163,7 @@ impl Gateway {
             door,
             clock,
             path: BoxCloneSyncService::new(stack(parts)),
+            looker,
             reload,
             instance: format!("{:016x}", rand::random::<u64>()),
             _tasks: Mutex::new(tasks),
@@ -212,6 +219,11 @@ impl Gateway {
             secured: Handshakes::of(server.tls.as_ref(), "clients", self.telemetry.metrics()),
         };
         serve_connection(io, service, terms)
+    }
+
+    /// What would become of a request that nobody sends.
+    pub(super) async fn look(&self, question: Question<Arriving>) -> Told {
+        (self.looker)(question).await
     }
 
     /// The places of its clients' connections.
@@ -364,6 +376,20 @@ fn parts<C: Connector>(
         },
         forward: Forward::new(client, door),
     }
+}
+
+/// A look by the very steps of the path.
+fn looker<C: Connector>(parts: &Parts<C>) -> Looker {
+    let steps = (
+        parts.tenant.clone(),
+        parts.ingest.clone(),
+        parts.measure.clone(),
+    );
+    let explain = Arc::new(Explain::new(steps, Arc::clone(&parts.telemetry)));
+    Arc::new(move |question| {
+        let explain = Arc::clone(&explain);
+        Box::pin(async move { explain.explain(question).await })
+    })
 }
 
 fn connection_limits(server: &Server) -> ConnectionLimits {

@@ -17,6 +17,7 @@ mod dashboard;
 mod discovery;
 mod drain;
 mod error;
+mod explain;
 mod follow;
 mod gateway;
 mod given;

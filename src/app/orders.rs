@@ -93,7 +93,7 @@ pub(super) fn is_no_page(headers: &HeaderMap) -> Result<(), Refused> {
 }
 
 /// `text` with its percent-encoding undone; `None` where that is broken.
-fn decoded(text: &str) -> Option<String> {
+pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&first, more)) = rest.split_first() {

@@ -25,6 +25,7 @@ mod dashboard;
 mod discovery;
 mod drain;
 mod effort;
+mod explain;
 mod failover;
 mod follow;
 mod foreign;

@@ -98,6 +98,15 @@ impl Ask {
         self
     }
 
+    /// The same, asked about and not sent: `POST /explain` without its key, for
+    /// `tenant` and the path it has.
+    pub(crate) fn about(&self, tenant: &str) -> Self {
+        let path = self.line.split(' ').nth(1).unwrap();
+        let line = format!("POST /explain?tenant={tenant}&route={path} HTTP/1.1");
+        let ask = self.clone().without("authorization");
+        Self { line, ..ask }
+    }
+
     fn head(&self, framing: &str) -> String {
         let headers = self.headers.iter().map(|(k, v)| format!("{k}: {v}\r\n"));
         let headers: String = headers.collect();
