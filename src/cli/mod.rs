@@ -8,6 +8,7 @@ mod check;
 mod count;
 mod demo;
 mod doctor;
+mod explain;
 mod health;
 mod live;
 mod pages;
@@ -43,6 +44,8 @@ enum Command {
     Check(check::Flags),
     /// Count the tokens of a request body or a text, in all and by part.
     Count(count::Flags),
+    /// Tell what a running gateway would do with a request body, and why, without sending it.
+    Explain(explain::Flags),
     /// Show what the gateway changes: the same load at simulated engines, without and with it.
     Demo(demo::Flags),
     /// Play a trace against a simulated fleet, under this gateway's admission and under others'.
@@ -97,6 +100,7 @@ pub fn run() -> ExitCode {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Check(flags) => check::check(&flags, &mut out),
         Command::Count(flags) => count::count(&flags, &mut io::stdin(), &mut out),
+        Command::Explain(flags) => explain::explain(&flags, io::stdin(), &mut out),
         Command::Demo(flags) => demo::demo(&flags, &mut out),
         Command::Replay(flags) => replay::replay(&flags, &mut out),
         Command::Top(flags) => top::top(&flags, &mut out),

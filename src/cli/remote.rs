@@ -178,6 +178,30 @@ impl Remote {
         self.answer(path, request.call())
     }
 
+    /// The answer to a body, sent to a page with these headers.
+    ///
+    /// # Errors
+    /// As [`Self::json`].
+    pub(super) fn post(
+        &self,
+        path: &str,
+        (headers, body): (&[(String, String)], &[u8]),
+    ) -> Result<Value, RemoteError> {
+        let url = format!("{}{path}", self.url);
+        let mut request = self.agent.post(&url);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        if let Some(bearer) = &self.bearer {
+            request = request.header(AUTHORIZATION, bearer);
+        }
+        let text = self.answer(path, request.send(body))?;
+        serde_json::from_str(&text).map_err(|error| RemoteError::Broken {
+            url,
+            problem: format!("the answer is not JSON: {error}"),
+        })
+    }
+
     fn answer(
         &self,
         path: &str,
