@@ -4,6 +4,7 @@
 //! setting: it prints the difference. stdout is the advice, stderr what was read and what
 //! could not be.
 
+mod gateway;
 mod present;
 mod told;
 
@@ -18,15 +19,17 @@ use super::remote::RemoteFlags;
 use super::rounds;
 use crate::config::{AccessLog, Config, load_file};
 use crate::core::units::Tokens;
-use crate::sizing::advise::advise as advised;
 use crate::sizing::advise::log::Log;
+use crate::sizing::advise::watched::advise_watched;
+use crate::sizing::advise::{Advice, advise as advised};
+use gateway::Counted;
 use present::Known;
 
 /// Flags of `tidegate advise`.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
-    /// Access logs of tidegate, oldest first; - is standard input [default: the one that
-    /// --config names].
+    /// Access logs of tidegate, oldest first; - is standard input [default: what the gateway
+    /// of --from has counted, else the log that --config names].
     #[arg(value_name = "LOG")]
     logs: Vec<PathBuf>,
     #[command(flatten)]
@@ -57,10 +60,13 @@ pub(super) struct Flags {
 /// Reads, computes, prints, and notes where that is asked.
 pub(super) fn advise(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
     let config = flags.config.as_deref().map(configuration).transpose()?;
-    let logs = logs(flags, config.as_ref())?;
-    let log = read(&logs)?;
-    let known = known(flags, config, &log)?;
-    let advice = advised(&log, &known.present());
+    let (advice, known) = if flags.logs.is_empty() && flags.remote.from.is_some() {
+        of_gateway(flags, config)?
+    } else {
+        let log = read(&logs(flags, config.as_ref())?)?;
+        let known = known(flags, config, log.models.all())?;
+        (advised(&log, &known.present()), known)
+    };
     if flags.json {
         let text = serde_json::to_string_pretty(&advice).expect("figures have a JSON form");
         writeln!(out, "{text}")?;
@@ -73,6 +79,30 @@ pub(super) fn advise(flags: &Flags, out: &mut impl Write) -> Result<(), Failure>
         eprintln!("noted as {name:?} in {}", flags.rounds.display());
     }
     Ok(())
+}
+
+/// Without a log: from what a running gateway has counted.
+fn of_gateway(flags: &Flags, config: Option<Config>) -> Result<(Advice, Known), Failure> {
+    let remote = flags.remote.remote()?;
+    let counted = Counted::of(&remote.text("/metrics")?);
+    if counted.lengths.is_empty() {
+        return Err(Failure::Run(format!(
+            "{} has answered no request since it was started: wait for traffic, or name an access log",
+            remote.url()
+        )));
+    }
+    let models: Vec<String> = counted
+        .lengths
+        .keys()
+        .map(|(model, _)| model.clone())
+        .collect();
+    let known = known(flags, config, &models)?;
+    let present = known.present();
+    let figures = counted.figures(&remote.json("/history")?, &present);
+    eprintln!(
+        "lengths are read from histograms, off by less than a half; an access log has them exactly, and prefixes, splits and peaks too"
+    );
+    Ok((advise_watched(&counted.lengths, figures, &present), known))
 }
 
 fn configuration(path: &Path) -> Result<Config, Failure> {
@@ -93,7 +123,7 @@ fn logs(flags: &Flags, config: Option<&Config>) -> Result<Vec<PathBuf>, Failure>
             "this configuration keeps no access log: set log.access_log, let it run, and ask again".to_owned(),
         )),
         None => Err(Failure::Configuration(
-            "name an access log, or a configuration that does: tidegate advise LOG".to_owned(),
+            "name an access log, a configuration that does, or a running gateway: tidegate advise LOG, --config FILE or --from URL".to_owned(),
         )),
     }
 }
@@ -139,7 +169,7 @@ fn described(log: &Log) -> String {
 
 /// What runs at present: as the gateway says, else as its engines say, else as its
 /// configuration says, else as flags say.
-fn known(flags: &Flags, config: Option<Config>, log: &Log) -> Result<Known, Failure> {
+fn known(flags: &Flags, config: Option<Config>, models: &[String]) -> Result<Known, Failure> {
     let mut known = Known::default();
     if let Some(config) = config {
         known = Known::of_config(&config);
@@ -158,7 +188,7 @@ fn known(flags: &Flags, config: Option<Config>, log: &Log) -> Result<Known, Fail
         known.gateway_says(&remote.json("/state")?)?;
     }
     let told = [flags.max_model_len, flags.kv_tokens].map(|told| told.map(Tokens::new));
-    known.flags_say(log.models.all(), told);
+    known.flags_say(models, told);
     Ok(known)
 }
 

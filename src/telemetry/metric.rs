@@ -24,6 +24,9 @@ pub enum Metric {
     FirstToken,
     OutputPace,
     Duration,
+    RequestPrompt,
+    RequestOutput,
+    RequestContext,
     Admissions,
     Shadow,
     AnswersMeasured,
@@ -92,7 +95,7 @@ pub struct Spec {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 52] = [
+    pub const ALL: [Self; 55] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -109,6 +112,9 @@ impl Metric {
         Self::FirstToken,
         Self::OutputPace,
         Self::Duration,
+        Self::RequestPrompt,
+        Self::RequestOutput,
+        Self::RequestContext,
         Self::Admissions,
         Self::Shadow,
         Self::AnswersMeasured,

@@ -18,7 +18,7 @@ use super::labels::Labels;
 use super::metric::{Kind, Metric};
 use super::outcome::{Check, Load, Loss, Reload, UpstreamFailure};
 use super::pool::Preemptions;
-use super::record::AccessRecord;
+use super::record::{AccessRecord, Finish};
 use crate::config::Config;
 use crate::core::units::Tokens as TokenCount;
 
@@ -56,6 +56,9 @@ pub(super) struct Times {
     first_token: Histogram,
     pace: Histogram,
     duration: Histogram,
+    prompt: Histogram,
+    output: Histogram,
+    context: Histogram,
 }
 
 // === impl Metrics ===
@@ -132,6 +135,7 @@ impl Metrics {
             record_time(&times.first_token, record.ttft_ms);
             record_time(&times.pace, pace(record));
             record_time(&times.duration, record.duration_ms);
+            record_lengths(&times, record);
         }
     }
 
@@ -304,6 +308,9 @@ impl Metrics {
                 first_token: self.histogram(Metric::FirstToken, &labels),
                 pace: self.histogram(Metric::OutputPace, &labels),
                 duration: self.histogram(Metric::Duration, &labels),
+                prompt: self.histogram(Metric::RequestPrompt, &labels),
+                output: self.histogram(Metric::RequestOutput, &labels),
+                context: self.histogram(Metric::RequestContext, &labels),
             }
         };
         self.times
@@ -341,6 +348,26 @@ fn pace(record: &AccessRecord) -> Option<Duration> {
     let gaps = u32::try_from(gaps).ok().filter(|gaps| *gaps > 0)?;
     let streaming = record.duration_ms?.checked_sub(record.ttft_ms?)?;
     (record.stream && record.samples == 1).then(|| streaming / gaps)
+}
+
+/// Lengths of a whole answer: a part of one says nothing of them.
+fn record_lengths(times: &Times, record: &AccessRecord) {
+    let prompt = record.used_prompt_tokens.or(record.prompt_tokens);
+    let (Some(prompt), Some(output)) = (prompt, record.used_output_tokens) else {
+        return;
+    };
+    if record.finish != Finish::Complete {
+        return;
+    }
+    let each = output.div_ceil(record.samples.max(1).into());
+    let lengths = [
+        (&times.prompt, prompt),
+        (&times.output, each),
+        (&times.context, prompt.saturating_add(each)),
+    ];
+    for (histogram, tokens) in lengths {
+        histogram.record(TokenCount::new(tokens).as_f64());
+    }
 }
 
 fn record_time(histogram: &Histogram, time: Option<Duration>) {

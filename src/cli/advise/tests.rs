@@ -2,11 +2,14 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::core::backend::Tier;
+use crate::telemetry::{AccessRecord, Finish, Metrics};
 
 /// The command line, without the command's name.
 #[derive(Parser)]
@@ -69,10 +72,14 @@ fn log() -> String {
 
 /// Answers one GET with that JSON, and hands back what it was asked.
 fn gateway(state: &Value) -> (String, thread::JoinHandle<String>) {
+    answers(vec![state.to_string()])
+}
+
+/// Answers as many GETs, in that order; hands back the last that was asked.
+fn answers(bodies: Vec<String>) -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let body = state.to_string();
-    let answer = thread::spawn(move || {
+    let serve = move |body: String| {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut asked, mut bytes) = (Vec::new(), [0; 1024]);
         while !asked.ends_with(b"\r\n\r\n") {
@@ -86,8 +93,13 @@ fn gateway(state: &Value) -> (String, thread::JoinHandle<String>) {
             .write_all(format!("{head}{body}").as_bytes())
             .unwrap();
         String::from_utf8(asked).unwrap()
+    };
+    let served = thread::spawn(move || {
+        bodies
+            .into_iter()
+            .fold(String::new(), |_, body| serve(body))
     });
-    (url, answer)
+    (url, served)
 }
 
 fn state() -> Value {
@@ -214,4 +226,47 @@ fn what_cannot_be_advised_on_says_what_to_do() {
         "{said}"
     );
     drop(asked.join());
+}
+
+#[test]
+fn a_gateway_without_a_log_is_advised_by_its_histograms_and_its_last_hour() {
+    let metrics = Metrics::new(8);
+    for place in 0..200 {
+        let mut record = AccessRecord::new(SystemTime::UNIX_EPOCH, "r".into(), "completions");
+        record.model = Some("m".into());
+        record.tier = Some(Tier::Standard);
+        record.backend = Some("a".into());
+        record.prompt_tokens = Some(900);
+        record.used_output_tokens = Some(if place == 0 { 4000 } else { 100 });
+        record.ttft_ms = Some(Duration::from_millis(70));
+        record.finish = Finish::Complete;
+        metrics.finished(&record);
+    }
+    let text = metrics.render();
+    let history = json!({"models": [{"model": "m", "output_tokens_per_second": [null, 0.0, 90.0, 110.0],
+        "backends": [{"name": "a", "held_share": [0.1, 0.5, 0.2]}, {"name": "b", "held_share": [0.5, 0.1]}]}]});
+    let (url, asked) = answers(vec![text, state().to_string(), history.to_string()]);
+    let told = run(&["--from", &url, "--json"]).unwrap();
+    assert!(asked.join().unwrap().starts_with("GET /history "));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    let figures = &told["figures"];
+    assert_eq!(figures["output_tokens_per_second"], 100.0);
+    // a held half of 65,536 while b held half of its own.
+    assert_eq!(figures["peak_kv_usage"], 0.5);
+    let p50 = figures["ttft_p50_seconds"].as_f64().unwrap();
+    assert!((0.05..0.1).contains(&p50), "{p50}");
+    let model = &told["models"][0];
+    assert_eq!(model["requests"], 200);
+    // 1,000 lies in the bucket from 768 to 1,024.
+    let p99 = model["lengths"]["context"]["p99"].as_u64().unwrap();
+    assert!((768..=1024).contains(&p99), "{p99}");
+    assert_eq!(told["proposals"][0]["from"], "32768");
+    assert_eq!(told["proposals"][0]["to"], "1152");
+    let none = Metrics::new(8).render();
+    let (url, _) = answers(vec![none]);
+    let said = run(&["--from", &url]).unwrap_err().to_string();
+    assert!(
+        said.contains("has answered no request since it was started"),
+        "{said}"
+    );
 }

@@ -26,8 +26,12 @@ pub(super) fn print(advice: &Advice, out: &mut impl Write) -> Result<(), Failure
         if !model.splits.is_empty() {
             writeln!(out, "{}", splits(model))?;
         }
-        writeln!(out, "{}", prefix(model))?;
-        writeln!(out, "{}\n\n{}", held(model), tenants(model))?;
+        if model.prefix.prompts > 0 {
+            writeln!(out, "{}", prefix(model))?;
+        }
+        if model.held.requests_at_peak > 0 {
+            writeln!(out, "{}\n\n{}", held(model), tenants(model))?;
+        }
     }
     writeln!(out, "{}", figures(&advice.figures))?;
     match advice.proposals.as_slice() {
@@ -65,7 +69,7 @@ fn lengths(model: &ModelAdvice) -> Table<6> {
         ("context", lengths.context),
         (footprint.as_str(), lengths.footprint),
     ];
-    for (name, quantiles) in rows {
+    for (name, quantiles) in rows.into_iter().filter(|row| row.1.count > 0) {
         let Quantiles {
             count,
             p50,

@@ -62,18 +62,21 @@ pub(super) struct Change {
 impl LimitAdvice {
     /// From the quantiles of contexts and the contexts themselves; `None` without any.
     pub(super) fn of(quantiles: &Quantiles, contexts: impl Iterator<Item = u64>) -> Option<Self> {
-        if quantiles.count == 0 {
-            return None;
-        }
+        let mut limit = Self::above(quantiles)?;
+        let longer = contexts.filter(|context| *context > limit.proposed).count();
+        limit.longer = u64::try_from(longer).unwrap_or(u64::MAX);
+        Some(limit)
+    }
+
+    /// The same, with nobody longer; `None` without any context.
+    pub(super) fn above(quantiles: &Quantiles) -> Option<Self> {
         let low = plus(quantiles.p99, 10);
         let high = plus(quantiles.p99, 20);
-        let proposed = roundest(low, high);
-        let longer = contexts.filter(|context| *context > proposed).count();
-        Some(Self {
+        (quantiles.count > 0).then(|| Self {
             low,
             high,
-            proposed,
-            longer: u64::try_from(longer).unwrap_or(u64::MAX),
+            proposed: roundest(low, high),
+            longer: 0,
         })
     }
 }

@@ -16,6 +16,7 @@ pub mod proposals;
 pub mod rounds;
 #[cfg(test)]
 mod tests;
+pub mod watched;
 
 use serde::Serialize;
 
@@ -54,7 +55,7 @@ pub struct Advice {
 }
 
 /// What is told of one model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ModelAdvice {
     /// Its name.
     pub model: String,

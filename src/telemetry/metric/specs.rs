@@ -18,6 +18,42 @@ const DIFFERENCES: [f64; 13] = [
     -1024.0, -256.0, -64.0, -16.0, -4.0, -1.0, 0.0, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0,
 ];
 
+/// From a short answer to the longest context there is: each is a third or a half
+/// above the one before, so a quantile read from them is off by less than that.
+const LENGTHS: [f64; 31] = [
+    16.0,
+    32.0,
+    64.0,
+    96.0,
+    128.0,
+    192.0,
+    256.0,
+    384.0,
+    512.0,
+    768.0,
+    1024.0,
+    1536.0,
+    2048.0,
+    3072.0,
+    4096.0,
+    6144.0,
+    8192.0,
+    12288.0,
+    16384.0,
+    24576.0,
+    32768.0,
+    49152.0,
+    65536.0,
+    98304.0,
+    131_072.0,
+    196_608.0,
+    262_144.0,
+    393_216.0,
+    524_288.0,
+    786_432.0,
+    1_048_576.0,
+];
+
 const POOL: &[&str] = &["model"];
 const BACKEND: &[&str] = &["model", "backend", "tier"];
 const TRAFFIC: &[&str] = &["model", "tenant"];
@@ -263,6 +299,33 @@ impl Metric {
                 "Always 1; the version is its label.",
                 &["version"],
             ),
+            _ => self.length_spec(),
+        }
+    }
+
+    const fn length_spec(self) -> Spec {
+        match self {
+            Self::RequestPrompt => Spec {
+                buckets: &LENGTHS,
+                ..histogram(
+                    "tidegate_request_prompt_tokens",
+                    "Prompt tokens of a request that was answered to its end.",
+                )
+            },
+            Self::RequestOutput => Spec {
+                buckets: &LENGTHS,
+                ..histogram(
+                    "tidegate_request_output_tokens",
+                    "Output tokens of one sequence of such a request.",
+                )
+            },
+            Self::RequestContext => Spec {
+                buckets: &LENGTHS,
+                ..histogram(
+                    "tidegate_request_context_tokens",
+                    "Both together: what the engine's max_model_len bounds.",
+                )
+            },
             _ => self.books_spec(),
         }
     }
