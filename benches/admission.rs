@@ -1,15 +1,15 @@
-//! What one decision costs: submit, release, and a first token, each with the drain
-//! that lets the next ones in.
+//! What one decision costs: submit, release, a first token, and each further step of
+//! the drain that lets the next ones in.
 //!
 //! Measured: the pure core (`Admission`), for 1 to 64 backends and 0 to 10,000
 //! waiting requests, under both reservations; each line is the median and the
-//! 99th percentile over many single calls. Baseline, in the same run: taking
-//! and giving back one permit of a bare counter behind a mutex, which is what a
-//! gateway that counts requests would pay.
+//! 99th percentile over many single calls, each of which is one hold of the pool's
+//! lock. Baseline, in the same run: taking and giving back one permit of a bare
+//! counter behind a mutex, which is what a gateway that counts requests would pay.
+//! A filter picks cases: `cargo bench --bench admission -- "forecast 64"`.
 //!
-//! Act when a submit that admits or queues passes 5 µs at the 99th percentile
-//! with 64 backends and 10,000 waiting, or a release with its drain 100 µs: the
-//! lock of the pool is held that long.
+//! Act when a submit that admits or queues passes 10 µs at the 99th percentile
+//! with 64 backends and 10,000 waiting, or any other hold 100 µs.
 
 #![expect(clippy::unwrap_used, reason = "a bench stops at the first surprise")]
 
@@ -40,6 +40,9 @@ fn main() {
     } else {
         CALLS
     };
+    let filter = std::env::args()
+        .skip(1)
+        .find(|word| !word.starts_with("--"));
     println!(
         "{:<44} {:>10} {:>10}",
         "one call, nanoseconds", "median", "p99"
@@ -52,11 +55,18 @@ fn main() {
     });
     for (name, reservation) in [("strict", Reservation::Strict), ("forecast", forecast)] {
         for (backends, waiting) in [(1, 0), (8, 0), (64, 0), (8, 1000), (64, 10_000)] {
-            let run = measure(reservation, backends, waiting, calls);
             let place = format!("{name} {backends} backends {waiting} waiting");
+            if filter
+                .as_ref()
+                .is_some_and(|filter| !place.contains(filter))
+            {
+                continue;
+            }
+            let run = measure(reservation, backends, waiting, calls);
             report(&format!("{place}: submit"), run.submit);
             report(&format!("{place}: release"), run.release);
             report(&format!("{place}: first token"), run.first_token);
+            report(&format!("{place}: drain step"), run.step);
         }
     }
 }
@@ -65,6 +75,8 @@ struct Run {
     submit: Vec<Duration>,
     release: Vec<Duration>,
     first_token: Vec<Duration>,
+    /// Steps of a drain after the first, which is part of the call that began it.
+    step: Vec<Duration>,
 }
 
 fn report(what: &str, mut samples: Vec<Duration>) {
@@ -96,6 +108,7 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
         submit: Vec::with_capacity(calls),
         release: Vec::with_capacity(calls),
         first_token: Vec::with_capacity(calls),
+        step: Vec::new(),
     };
     for _ in 0..calls {
         now = now + Duration::from_millis(5);
@@ -110,11 +123,7 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
         let start = Instant::now();
         pool.release(now, lease, end, &mut out);
         run.release.push(start.elapsed());
-        // What the drain wants to go on with is not part of this lock hold.
-        while matches!(out.last(), Some(Effect::Again)) {
-            out.pop();
-            pool.handle_timeout(now, &mut out);
-        }
+        finish_drain(&mut pool, now, &mut out, &mut run.step);
         let mut fresh = granted(&out);
         while let Some(lease) = fresh.pop() {
             leases.push(lease);
@@ -123,10 +132,7 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
             let start = Instant::now();
             pool.on_growth(now, lease, Tokens::new(1), &mut out);
             run.first_token.push(start.elapsed());
-            while matches!(out.last(), Some(Effect::Again)) {
-                out.pop();
-                pool.handle_timeout(now, &mut out);
-            }
+            finish_drain(&mut pool, now, &mut out, &mut run.step);
             fresh.extend(granted(&out));
         }
         let demand = demand(&mut seed);
@@ -139,6 +145,16 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
         }
     }
     run
+}
+
+/// Goes on with a drain until it is done, each step a lock hold of its own.
+fn finish_drain(pool: &mut Admission, now: Time, out: &mut Vec<Effect>, steps: &mut Vec<Duration>) {
+    while matches!(out.last(), Some(Effect::Again)) {
+        out.pop();
+        let start = Instant::now();
+        pool.handle_timeout(now, out);
+        steps.push(start.elapsed());
+    }
 }
 
 /// Submits until `waiting` requests wait: when that is, and the leases granted.

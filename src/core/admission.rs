@@ -92,6 +92,7 @@ pub struct Admission {
     failures: failures::Failures,
     next_generation: u32,
     trunk: Trunk,
+    extent: cost::Extent,
 }
 
 /// Where the drain of the queue stands.
@@ -156,6 +157,7 @@ impl Admission {
             failures: failures::Failures::default(),
             next_generation: 0,
             trunk: Trunk::default(),
+            extent: cost::Extent::default(),
         }
     }
 
@@ -367,7 +369,7 @@ impl Admission {
 
     /// Whether every balance of the books equals the sum of its leases.
     pub fn books_are_right(&self) -> bool {
-        self.ledger.audit()
+        self.ledger.audit() && self.extent == self.measured_extent()
     }
 
     fn fleet(&self, now: Time) -> Fleet<'_> {

@@ -117,7 +117,7 @@ impl Fleet<'_> {
         (home, work): (Tier, Prefill),
     ) -> Rank {
         let first_token = self.first_token_after(backend, work);
-        let used = self.use_with(backend, asked.shape);
+        let used = self.use_with(backend, asked);
         let larger = if backend.tier > home {
             LARGER_TIER
         } else {
@@ -158,26 +158,37 @@ impl Fleet<'_> {
         (demand, shape): (&Demand, &Shape),
         seconds: impl Fn(&Backend) -> f64,
     ) -> f64 {
-        let able = self.backends.iter().filter(|backend| {
-            backend.may_serve(demand) && backend.could_hold(shape, demand.output)
-        });
+        // Backends are mostly alike: what one could hold the next could.
+        let mut last = None;
+        let mut could_hold = |backend: &Backend| {
+            let Some((_, could)) = last.filter(|&(size, _)| size == backend.capacity) else {
+                let could = backend.could_hold(shape, demand.output);
+                last = Some((backend.capacity, could));
+                return could;
+            };
+            could
+        };
+        let able = self
+            .backends
+            .iter()
+            .filter(|backend| backend.may_serve(demand) && could_hold(backend));
         able.map(seconds).min_by(f64::total_cmp).unwrap_or_default()
     }
 
     /// Share of the pool in use once the prompt is there, or of the places for
     /// sequences, whichever is the greater.
-    fn use_with(&self, backend: &Backend, shape: &Shape) -> f64 {
+    fn use_with(&self, backend: &Backend, asked: Asked<'_>) -> f64 {
         let Some(capacity) = &backend.capacity else {
             return 1.0;
         };
-        let prompt = shape.blocks(Tokens::ZERO, capacity);
+        let prompt = asked.bulk(asked.demand.output, capacity).prompt;
         let held = self.ledger.account(backend.id).held();
         let used = held
             .saturating_add(backend.foreign(self.now, self.observed_for))
             .saturating_add(prompt);
         let memory = used.as_f64() / capacity.blocks.as_f64().max(1.0);
         let places = capacity.max_num_seqs.map_or(0.0, |most| {
-            let sequences = self.ledger.account(backend.id).sequences() + shape.sequences();
+            let sequences = self.ledger.account(backend.id).sequences() + asked.shape.sequences();
             Tokens::new(sequences).as_f64() / f64::from(most.max(1))
         });
         memory.max(places)

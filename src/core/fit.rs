@@ -14,7 +14,7 @@ use super::ledger::Account;
 use super::lengths::{ClassKey, Curve};
 use super::outlook::{Profile, Room, Runner, are_alike};
 use super::placement::{Asked, Fleet, ForecastPolicy, Reservation};
-use super::roster::Backend;
+use super::roster::{Backend, could_hold};
 use super::units::{Blocks, Tokens};
 
 /// What was worked out of a request for the first backend of a kind, so that it
@@ -22,6 +22,8 @@ use super::units::{Blocks, Tokens};
 #[derive(Debug, Default)]
 pub(super) struct Sketch {
     foreseen: RefCell<Vec<Foreseen>>,
+    /// What it takes of the last size of backend that was asked about.
+    bulk: Cell<Option<Bulk>>,
     /// Share of a pool that it must leave free.
     left: f64,
     /// Blocks that every backend is taken to have more than it has: none where it
@@ -45,6 +47,20 @@ struct Foreseen {
     bound: Tokens,
     curve: Curve,
     profile: Profile,
+}
+
+/// What a request takes of a backend of one size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bulk {
+    capacity: Capacity,
+    output: OutputLimit,
+    /// The most that each sequence may emit on an empty one.
+    pub(super) largest: Option<Tokens>,
+    /// Whether an empty one holds all of it.
+    pub(super) is_possible: bool,
+    /// Blocks of the prompt, and those with the first token.
+    pub(super) prompt: Blocks,
+    first: Blocks,
 }
 
 /// A backend's books and size, for the forecast.
@@ -112,7 +128,8 @@ impl Fleet<'_> {
             || capacity
                 .max_num_seqs
                 .is_none_or(|seats| sequences <= u64::from(seats));
-        if !backend.could_hold(asked.shape, output) {
+        let bulk = asked.bulk(output, capacity);
+        if !bulk.is_possible {
             return Err(Barrier::Size);
         }
         if !has_seats {
@@ -121,8 +138,7 @@ impl Fleet<'_> {
         let foreign = backend.foreign(self.now, self.observed_for);
         match self.reservation {
             Reservation::Strict => {
-                let room = asked.shape.largest_output(capacity);
-                let room = room.ok_or(Barrier::Size)?;
+                let room = bulk.largest.ok_or(Barrier::Size)?;
                 let bound = match output {
                     OutputLimit::Asked(bound) => bound,
                     OutputLimit::Open { at_most } => at_most.unwrap_or(room).min(room),
@@ -162,8 +178,8 @@ impl Fleet<'_> {
         let growth = site.backend.growth_of(asked.demand, account);
         let bound = self.bound_of(asked, (capacity, growth), output)?;
         let now = if growth == Growth::Foreseen {
-            let start = asked.shape.blocks(Tokens::ZERO, capacity);
-            start.max(asked.shape.blocks(Tokens::new(1), capacity))
+            let bulk = asked.bulk(output, capacity);
+            bulk.prompt.max(bulk.first)
         } else {
             asked.shape.blocks(bound, capacity)
         };
@@ -212,7 +228,7 @@ impl Fleet<'_> {
         (capacity, growth): (&Capacity, Growth),
         output: OutputLimit,
     ) -> Option<Tokens> {
-        let room = asked.shape.largest_output(capacity)?;
+        let room = asked.bulk(output, capacity).largest?;
         let bound = match (growth, output) {
             (Growth::Unknown, output) => self.reservation.expected_output(output),
             (Growth::Foreseen, OutputLimit::Asked(bound)) => bound,
@@ -229,6 +245,30 @@ fn runner<'a>(asked: Asked<'a>, foreseen: &'a Foreseen) -> Runner<'a> {
         generated: Tokens::ZERO,
         bound: foreseen.bound,
         prefix: asked.demand.prefix.blocks(),
+    }
+}
+
+// === impl Asked ===
+
+impl Asked<'_> {
+    /// What it takes of a backend of `capacity`: worked out once for all that are as
+    /// large.
+    pub(super) fn bulk(&self, output: OutputLimit, capacity: &Capacity) -> Bulk {
+        let known = self.sketch.bulk.get();
+        let same = |bulk: &Bulk| bulk.output == output && bulk.capacity == *capacity;
+        if let Some(bulk) = known.filter(same) {
+            return bulk;
+        }
+        let bulk = Bulk {
+            capacity: *capacity,
+            output,
+            largest: self.shape.largest_output(capacity),
+            is_possible: could_hold(self.shape, output, capacity),
+            prompt: self.shape.blocks(Tokens::ZERO, capacity),
+            first: self.shape.blocks(Tokens::new(1), capacity),
+        };
+        self.sketch.bulk.set(Some(bulk));
+        bulk
     }
 }
 

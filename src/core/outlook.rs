@@ -22,11 +22,13 @@ use super::units::{Blocks, Tokens};
 use sums::Moments;
 
 pub(super) use sums::Sums;
+pub(super) use tight::Tight;
 
 mod exact;
 mod sums;
 #[cfg(test)]
 mod tests;
+mod tight;
 pub(super) mod watch;
 
 /// Horizons in tokens. What lies between two of them is looked at where a
@@ -94,6 +96,8 @@ pub(super) struct Running<'a, I> {
     pub(super) sums: &'a Sums,
     pub(super) runners: I,
     pub(super) capacity: &'a Capacity,
+    /// Where they were too many last.
+    pub(super) tight: &'a Tight,
 }
 
 // === impl Pools ===
@@ -224,6 +228,12 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
     /// alone do not say.
     pub(super) fn admits(&self, newcomer: Option<(Runner<'a>, &Profile)>, room: Room) -> bool {
         let room = room.within(Pools::of(self.capacity));
+        if self
+            .tight
+            .refuses((self.sums, newcomer), room, self.capacity)
+        {
+            return false;
+        }
         let mut doubtful = [false; SLOTS];
         let mut is_clear = true;
         for (slot, doubt) in doubtful.iter_mut().enumerate() {
@@ -232,6 +242,7 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
                 continue;
             }
             if room.is_passed_by(there) {
+                self.tight.note_slot(slot);
                 return false;
             }
             *doubt = true;
@@ -239,6 +250,11 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         }
         is_clear || self.ends_are_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
     }
+}
+
+/// The first horizon that is not before `end`.
+fn slot_after(end: Tokens) -> usize {
+    HORIZONS.partition_point(|&horizon| horizon < end.get())
 }
 
 /// Whether leases grow on a backend of `one` as on one of `other`, and are counted

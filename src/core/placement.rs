@@ -196,7 +196,8 @@ impl Fleet<'_> {
             };
             limit = limit.max(capacity.context_limit());
             pool = pool.max(capacity.pool());
-            let Some(room) = asked.shape.largest_output(capacity) else {
+            let bulk = asked.bulk(asked.demand.output, capacity);
+            let Some(room) = bulk.largest else {
                 continue;
             };
             match asked.demand.output {
@@ -288,7 +289,9 @@ impl Fleet<'_> {
         reachable
             && backend.admits()
             && backend.may_serve(asked.demand)
-            && backend.could_hold(asked.shape, output)
+            && backend
+                .capacity
+                .is_some_and(|capacity| asked.bulk(output, &capacity).is_possible)
     }
 
     /// The best backend that can take `asked` now, or `None`. Backends short of
@@ -321,6 +324,12 @@ impl Fleet<'_> {
         let may_go = |backend: &&Backend| {
             may_take(backend) && self.barrier(backend, asked, (&open, work)).is_none()
         };
+        let has_room = |backend| self.room(backend, asked, (home, output)).is_ok();
+        // While others wait most likely none has, and then which is best is not asked.
+        let waits = self.waiting.iter().any(|&waiting| waiting > 0);
+        if waits && !self.backends.iter().filter(may_go).any(has_room) {
+            return None;
+        }
         let ranked = self.backends.iter().filter(may_go);
         let mut ranked: Vec<_> = ranked
             .map(|backend| (self.rank(backend, asked, (home, work)), backend))

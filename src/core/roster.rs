@@ -127,12 +127,8 @@ impl Backend {
 
     /// Whether the whole request fits this backend when it is empty.
     pub(super) fn could_hold(&self, shape: &Shape, output: OutputLimit) -> bool {
-        let least = match output {
-            OutputLimit::Asked(bound) => bound,
-            OutputLimit::Open { .. } => Tokens::ZERO,
-        };
         let capacity = self.capacity.as_ref();
-        capacity.is_some_and(|capacity| shape.could_emit(least, capacity))
+        capacity.is_some_and(|capacity| could_hold(shape, output, capacity))
     }
 
     /// Foreign blocks by a scrape that is still fresh; zero otherwise, since a
@@ -143,4 +139,13 @@ impl Backend {
             .is_some_and(|seen| now - seen.at <= observed_for);
         if fresh { self.foreign } else { Blocks::ZERO }
     }
+}
+
+/// Whether the whole request fits an empty backend of `capacity`.
+pub(super) fn could_hold(shape: &Shape, output: OutputLimit, capacity: &Capacity) -> bool {
+    let least = match output {
+        OutputLimit::Asked(bound) => bound,
+        OutputLimit::Open { .. } => Tokens::ZERO,
+    };
+    shape.could_emit(least, capacity)
 }

@@ -70,9 +70,7 @@ impl Admission {
 
     /// Tokens of the largest pool that may be used; at least 1.
     pub(super) fn largest_pool(&self) -> f64 {
-        let pools = self.usable().filter_map(|backend| backend.capacity);
-        let largest = pools.map(|capacity| capacity.pool()).max();
-        largest.unwrap_or_default().max(Tokens::new(1)).as_f64()
+        self.extent.largest.max(Tokens::new(1)).as_f64()
     }
 
     /// The larger of the shares of this pool.
@@ -82,8 +80,20 @@ impl Admission {
 
     /// What the backends that admit hold together.
     pub(super) fn kv(&self) -> Tokens {
-        let pools = self.usable().filter_map(|backend| backend.capacity);
-        pools.map(|capacity| capacity.pool()).sum()
+        self.extent.kv
+    }
+
+    /// How much there is now, added up.
+    pub(super) fn measured_extent(&self) -> Extent {
+        let mut extent = Extent::default();
+        for backend in self.usable() {
+            let pool = backend.capacity.map(|capacity| capacity.pool());
+            let pool = pool.unwrap_or_default();
+            extent.kv += pool;
+            extent.largest = extent.largest.max(pool);
+            extent.backends += 1.0;
+        }
+        extent
     }
 
     /// Seconds a prefill takes one backend, on average, and all of them side by side.
@@ -93,7 +103,7 @@ impl Admission {
             rate += 1.0 / backend.pace.prefill(work).max(1e-6);
             backends += 1.0;
         }
-        let all = self.usable().fold(0.0, |sum, _| sum + 1.0);
+        let all = self.extent.backends;
         match rate > 0.0 {
             true => PrefillTime {
                 together: backends / rate / all,
@@ -124,6 +134,18 @@ impl Admission {
     fn usable(&self) -> impl Iterator<Item = &Backend> {
         self.backends.iter().filter(|backend| backend.admits())
     }
+}
+
+/// What the backends that admit have together. It changes only with them, and is
+/// asked for at every step.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Extent {
+    /// What they hold.
+    kv: Tokens,
+    /// What the largest of them holds.
+    largest: Tokens,
+    /// How many they are.
+    backends: f64,
 }
 
 /// How long a prefill takes, in seconds.

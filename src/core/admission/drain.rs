@@ -22,14 +22,14 @@ use crate::core::time::Time;
 use crate::core::units::Tokens;
 
 /// Waiters examined in one call.
-const EXAMINED: u32 = 8;
+const EXAMINED: u32 = 2;
 
 /// Waiters skipped in one call because they are plainly too large for now.
-const SKIPPED: u32 = 128;
+const SKIPPED: u32 = 64;
 
 /// Waiters passed in one call because this round has looked at them: a grant
 /// changes the order of service, and the walk begins at its front again.
-const PASSED: u32 = 512;
+const PASSED: u32 = 256;
 
 /// Growth makes the future peak lower token by token; looking more often than
 /// this costs more than it brings.
@@ -89,6 +89,7 @@ impl Admission {
     /// What backends can hold has changed: looks at everybody, even at those
     /// that are too large for what is free, since they may never fit again.
     pub(super) fn recheck(&mut self, now: Time, out: &mut Vec<Effect>) {
+        self.extent = self.measured_extent();
         self.round.thorough = true;
         self.start_round(now, out);
     }

@@ -4,6 +4,8 @@
 //! Within a round memory is only taken and gates only shut; whatever gives some
 //! back or opens one starts the next. Decides nothing by itself.
 
+use std::collections::BTreeMap;
+
 use crate::core::backend::{ServedId, Tier, TierSet};
 use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
 use crate::core::lengths::ClassKey;
@@ -14,7 +16,7 @@ use crate::core::units::Tokens;
 /// fit either.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failures {
-    sized: Vec<Failure>,
+    sized: BTreeMap<ClassKey, Vec<Failure>>,
     /// Ways on which every gate is shut, for requests of any size.
     shut: Vec<Route>,
 }
@@ -32,8 +34,6 @@ struct Failure {
 struct Way {
     route: Route,
     progress: Progress,
-    /// Larger ones of another class may be expected to end sooner.
-    class: ClassKey,
     is_open: bool,
 }
 
@@ -46,8 +46,8 @@ struct Route {
     home: Tier,
 }
 
-/// Failures kept; more would cost more to compare than they spare.
-const FAILURES: usize = 16;
+/// Failures kept of one class; more would cost more to compare than they spare.
+const FAILURES: usize = 4;
 
 // === impl Failures ===
 
@@ -67,12 +67,14 @@ impl Failures {
         let Some(new) = Failure::of(waiter) else {
             return;
         };
-        self.sized.retain(|old| !new.covers(old));
-        self.sized.push(new);
-        if self.sized.len() > FAILURES {
+        let class = ClassKey::of(&waiter.demand);
+        let sized = self.sized.entry(class).or_default();
+        sized.retain(|old| !new.covers(old));
+        sized.push(new);
+        if sized.len() > FAILURES {
             let size = |failure: &Failure| failure.prompt.saturating_add(failure.output);
-            let largest = (0..self.sized.len()).max_by_key(|&index| size(&self.sized[index]));
-            self.sized.swap_remove(largest.expect("there are failures"));
+            let largest = (0..sized.len()).max_by_key(|&index| size(&sized[index]));
+            sized.swap_remove(largest.expect("there are failures"));
         }
     }
 
@@ -81,8 +83,12 @@ impl Failures {
         if self.shut.contains(&Route::of(waiter)) {
             return true;
         }
-        Failure::of(waiter)
-            .is_some_and(|asked| self.sized.iter().any(|failed| failed.covers(&asked)))
+        // Larger ones of another class may be expected to end sooner.
+        let class = ClassKey::of(&waiter.demand);
+        let known = self.sized.get(&class);
+        known
+            .zip(Failure::of(waiter))
+            .is_some_and(|(known, asked)| known.iter().any(|failed| failed.covers(&asked)))
     }
 }
 
@@ -103,7 +109,6 @@ impl Failure {
         let way = Way {
             route: Route::of(waiter),
             progress: demand.progress,
-            class: ClassKey::of(demand),
             is_open,
         };
         let alone = demand.sequences() == 1

@@ -12,7 +12,7 @@ use crate::core::reject::Reject;
 use crate::core::time::Time;
 
 /// Waiters dropped in one call because their deadline has come.
-const EXPIRED: u32 = 64;
+const EXPIRED: u32 = 8;
 
 impl Admission {
     /// The next instant at which [`handle_timeout`](Self::handle_timeout) has

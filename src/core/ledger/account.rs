@@ -7,7 +7,7 @@ use super::{Booking, Entry, LeaseId};
 use crate::core::backend::{Capacity, Observed};
 use crate::core::demand::{OutputLimit, Progress};
 use crate::core::lengths::{ClassKey, Curve, Growth};
-use crate::core::outlook::{Profile, Room, Runner, Running, Sums};
+use crate::core::outlook::{Profile, Room, Runner, Running, Sums, Tight};
 use crate::core::prefix::{PrefixChain, PrefixHash};
 use crate::core::time::Time;
 use crate::core::units::{Blocks, Tokens};
@@ -32,6 +32,8 @@ pub(in crate::core) struct Account {
     fixed: Blocks,
     /// The others, as they are expected to grow and to end.
     sums: Sums,
+    /// Where they were too many last.
+    tight: Tight,
     /// The backend's size, once a lease may be taken there.
     capacity: Option<Capacity>,
     /// Leases that have ended lately, in order.
@@ -132,6 +134,7 @@ impl Account {
             sums: &self.sums,
             runners: self.leases.values().filter_map(Entry::runner),
             capacity,
+            tight: &self.tight,
         };
         running.admits(newcomer, room)
     }
@@ -165,6 +168,7 @@ impl Account {
         }
         self.capacity = Some(capacity);
         self.sums = Sums::default();
+        self.tight = Tight::default();
         self.fixed = Blocks::ZERO;
         for entry in self.leases.values_mut() {
             match &entry.growing {
@@ -188,6 +192,7 @@ impl Account {
         match &self.capacity {
             Some(capacity) if entry.growing.is_some() => {
                 foresee(&mut entry, capacity, &mut self.sums);
+                self.tight.join(entry.runner(), capacity);
             }
             _ => self.fixed += entry.own,
         }
@@ -209,10 +214,12 @@ impl Account {
             to: entry.generated.max(generated),
         };
         let news = entry.class.map(|class| (class, growth));
-        entry.generated = growth.to;
         let Some(capacity) = self.capacity.filter(|_| growth.to > growth.from) else {
+            entry.generated = growth.to;
             return news;
         };
+        self.tight.leave(entry.runner(), &capacity);
+        entry.generated = growth.to;
         if let Some(growing) = &mut entry.growing {
             if let Some(profile) = growing.profile.take() {
                 self.sums.take_off(&profile);
@@ -223,6 +230,7 @@ impl Account {
                 growing.curve = curve(class, entry.output);
             }
             foresee(entry, &capacity, &mut self.sums);
+            self.tight.join(entry.runner(), &capacity);
         }
         if entry.booking == Booking::AsItGrows {
             let own = entry.shape.blocks(entry.generated, &capacity);
@@ -256,6 +264,7 @@ impl Account {
         for entry in self.leases.values_mut().filter(unseen) {
             let steps = now.since(entry.admitted).as_nanos() / step.as_nanos();
             let age = Tokens::new(u64::try_from(steps).unwrap_or(u64::MAX));
+            self.tight.leave(entry.runner(), &capacity);
             let Some(growing) = &mut entry.growing else {
                 continue;
             };
@@ -269,6 +278,7 @@ impl Account {
             entry.own = own;
             if age < growing.bound {
                 foresee(entry, &capacity, &mut self.sums);
+                self.tight.join(entry.runner(), &capacity);
             } else {
                 entry.growing = None;
                 self.fixed += own;
@@ -294,6 +304,9 @@ impl Account {
         }
         self.held -= entry.own;
         self.sequences -= entry.shape.sequences();
+        if let Some(capacity) = &self.capacity {
+            self.tight.leave(entry.runner(), capacity);
+        }
         match entry
             .growing
             .as_ref()
@@ -377,6 +390,10 @@ impl Account {
             && self.sequences == sequences
             && self.fixed == fixed
             && self.sums == sums
+            && self.capacity.is_none_or(|capacity| {
+                let runners = self.leases.values().filter_map(Entry::runner);
+                self.tight.is_right(runners, &capacity)
+            })
     }
 }
 

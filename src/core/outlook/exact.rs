@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::sums::Moments;
-use super::{HORIZONS, Pools, Room, Runner, Running, SLOTS};
+use super::{Pools, Room, Runner, Running, SLOTS, slot_after};
 use crate::core::units::Tokens;
 
 /// What can be there at most at any moment of a stretch.
@@ -55,6 +55,21 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         let mut ends: Vec<Tokens> = ends.filter(|&end| doubtful[slot_after(end)]).collect();
         ends.sort_unstable();
         ends.dedup();
+        let running = &all[..all.len() - usize::from(newcomer.is_some())];
+        let is_passed = |ahead: Tokens| {
+            let is_passed = room.is_passed_by(self.at(&all, ahead));
+            if is_passed && running.iter().any(|runner| runner.remaining() == ahead) {
+                self.tight.note_end(ahead, self.at(running, ahead));
+            }
+            is_passed
+        };
+        let likely = self.tight.likely().and_then(|likely| {
+            let after = ends.partition_point(|&end| end < likely);
+            ends[..ends.len().min(after + 1)].last()
+        });
+        if likely.is_some_and(|&ahead| is_passed(ahead)) {
+            return false;
+        }
         let mut stretches = VecDeque::new();
         stretches.push_back(0..ends.len());
         while let Some(Range { start, end }) = stretches.pop_front() {
@@ -62,7 +77,7 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
             let Some(&ahead) = ends[start..end].get(middle - start) else {
                 continue;
             };
-            if room.is_passed_by(self.at(&all, ahead)) {
+            if is_passed(ahead) {
                 return false;
             }
             for half in [start..middle, middle + 1..end] {
@@ -80,16 +95,10 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
 
     /// What is there when each sequence has emitted `ahead` more tokens.
     fn at(&self, all: &[Runner<'a>], ahead: Tokens) -> Moments {
-        let pools = Pools::of(self.capacity);
-        let mut sum = Moments::default();
-        for runner in all {
-            let alive = runner.alive(ahead);
-            if alive > 0.0 {
-                let mass = pools.share(runner.blocks(ahead, self.capacity));
-                sum = sum.and(Moments::of(alive, mass));
-            }
-        }
-        sum
+        let each = all
+            .iter()
+            .map(|runner| runner.moments(ahead, self.capacity));
+        each.fold(Moments::default(), Moments::and)
     }
 
     /// The most that is there from the one to the other.
@@ -109,9 +118,4 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         }
         sum
     }
-}
-
-/// The first horizon that is not before `end`.
-fn slot_after(end: Tokens) -> usize {
-    HORIZONS.partition_point(|&horizon| horizon < end.get())
 }

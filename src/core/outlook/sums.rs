@@ -60,6 +60,16 @@ impl Moments {
             most: self.most + other.most,
         }
     }
+
+    /// What is left without `other`, which was part of it.
+    pub(super) fn without(self, other: Self) -> Self {
+        Self {
+            mean: self.mean - other.mean,
+            variance: self.variance - other.variance,
+            skew: self.skew - other.skew,
+            most: self.most - other.most,
+        }
+    }
 }
 
 fn rounded(share: f64) -> f64 {

@@ -125,6 +125,7 @@ fn is_admitted(jobs: &[Job], room: f64, capacity: &Capacity) -> bool {
         sums: &sums,
         runners: running.iter().map(Job::runner),
         capacity,
+        tight: &Tight::default(),
     };
     let room = Room {
         blocks: room,

@@ -1,0 +1,137 @@
+//! Where an account was found too full last: asked first the next time.
+//!
+//! A pool that is full refuses one newcomer after the other at the same moment, just
+//! before the same end. The moments of all that run then are kept, and follow each
+//! lease that comes, grows and goes, so that the next newcomer is refused without a
+//! look at anybody. It never changes an answer: sums are exact, and what is kept is
+//! dropped as soon as nobody ends at that moment any more.
+
+use std::cell::Cell;
+use std::fmt;
+
+use super::sums::Moments;
+use super::{Pools, Profile, Room, Runner, SLOTS, Sums, slot_after};
+use crate::core::backend::Capacity;
+use crate::core::units::Tokens;
+
+/// What refused last on one account.
+#[derive(Clone, Default)]
+pub(in crate::core) struct Tight {
+    /// The horizon at which there was too much.
+    slot: Cell<Option<usize>>,
+    end: Cell<Option<End>>,
+    /// Where the end before that was, if nobody ends there any more.
+    near: Cell<Option<Tokens>>,
+}
+
+/// The moment before an end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// Tokens from here on.
+    ahead: Tokens,
+    /// All that run then, without a newcomer.
+    there: Moments,
+}
+
+// === impl Tight ===
+
+impl fmt::Debug for Tight {
+    /// Nothing: what is kept here is no part of what an account says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tight").finish_non_exhaustive()
+    }
+}
+
+impl Tight {
+    /// A lease begins to count as `runner`.
+    pub(in crate::core) fn join(&mut self, runner: Option<Runner<'_>>, capacity: &Capacity) {
+        if let (Some(end), Some(runner)) = (self.end.get_mut(), runner) {
+            end.there = end.there.and(runner.moments(end.ahead, capacity));
+        }
+    }
+
+    /// It no longer counts as `runner`.
+    pub(in crate::core) fn leave(&mut self, runner: Option<Runner<'_>>, capacity: &Capacity) {
+        let (Some(end), Some(runner)) = (self.end.get_mut(), runner) else {
+            return;
+        };
+        if runner.remaining() == end.ahead {
+            self.near.set(Some(end.ahead));
+            self.end.set(None);
+        } else {
+            end.there = end.there.without(runner.moments(end.ahead, capacity));
+        }
+    }
+
+    /// Whether what is kept is what would be computed anew.
+    pub(in crate::core) fn is_right<'a>(
+        &self,
+        runners: impl Iterator<Item = Runner<'a>>,
+        capacity: &Capacity,
+    ) -> bool {
+        let Some(End { ahead, there }) = self.end.get() else {
+            return true;
+        };
+        let (mut sum, mut ends) = (Moments::default(), false);
+        for runner in runners {
+            sum = sum.and(runner.moments(ahead, capacity));
+            ends |= runner.remaining() == ahead;
+        }
+        ends && sum == there
+    }
+
+    /// At this horizon there was too much.
+    pub(super) fn note_slot(&self, slot: usize) {
+        self.slot.set(Some(slot));
+    }
+
+    /// So much of what runs is there before an end, `ahead` from here, that a newcomer
+    /// was refused for it.
+    pub(super) fn note_end(&self, ahead: Tokens, there: Moments) {
+        self.end.set(Some(End { ahead, there }));
+    }
+
+    /// Where the next refusal is most likely, if anywhere.
+    pub(super) fn likely(&self) -> Option<Tokens> {
+        self.end.get().map(|end| end.ahead).or(self.near.get())
+    }
+
+    /// Whether what refused last refuses `newcomer` too.
+    pub(super) fn refuses(
+        &self,
+        (sums, newcomer): (&Sums, Option<(Runner<'_>, &Profile)>),
+        room: Room,
+        capacity: &Capacity,
+    ) -> bool {
+        let profile = newcomer.map(|(_, profile)| profile);
+        if let Some(slot) = self.slot.get() {
+            let (there, ending) = sums.with(profile, slot);
+            if room.is_passed_by(there.and(ending)) && room.is_passed_by(there) {
+                return true;
+            }
+        }
+        let Some(End { ahead, there }) = self.end.get() else {
+            return false;
+        };
+        let (horizon, ending) = sums.with(profile, slot_after(ahead).min(SLOTS - 1));
+        if !room.is_passed_by(horizon.and(ending)) {
+            return false;
+        }
+        let newcomer = newcomer.map(|(runner, _)| runner.moments(ahead, capacity));
+        room.is_passed_by(there.and(newcomer.unwrap_or_default()))
+    }
+}
+
+// === impl Runner ===
+
+impl Runner<'_> {
+    /// What it adds `ahead` tokens from here, in shares of a pool.
+    pub(super) fn moments(&self, ahead: Tokens, capacity: &Capacity) -> Moments {
+        let alive = self.alive(ahead);
+        if alive <= 0.0 {
+            return Moments::default();
+        }
+        let mass = Pools::of(capacity).share(self.blocks(ahead, capacity));
+        Moments::of(alive, mass)
+    }
+}
