@@ -16,7 +16,7 @@ static EXCEPTION: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Words of exceptions that stand for another one.
-const WRAPPERS: [&str; 21] = [
+const WRAPPERS: [&str; 22] = [
     "Engine core initialization failed",
     "Engine process failed to start",
     "See root cause above",
@@ -30,6 +30,7 @@ const WRAPPERS: [&str; 21] = [
     "cannot schedule new futures after shutdown",
     "CancelledError",
     "Engine loop has died",
+    "Engine process (pid ",
     "Engine loop is not running",
     "Background loop",
     "Task finished unexpectedly",

@@ -57,6 +57,8 @@ pub(super) struct Run {
     pub(super) halted: bool,
     /// The line that told the cache's size, or that requests are taken.
     pub(super) healthy: Option<Quote>,
+    /// The first traceback after that.
+    pub(super) trace: Option<Quote>,
     engines: bool,
     places: Vec<(String, Option<Place>)>,
 }
@@ -89,6 +91,7 @@ impl Run {
             roots: Roots::default(),
             halted: false,
             healthy: None,
+            trace: None,
             engines: false,
             places: Vec::new(),
         }
@@ -136,7 +139,10 @@ impl Run {
             Says::Reached(phase) => self.reached(phase, number, line),
             Says::Server => self.server(line.text),
             Says::Engine => self.engine(line.text),
-            Says::Traceback => self.stand(line.process, None),
+            Says::Traceback => {
+                self.stand(line.process, None);
+                self.traced(number, line);
+            }
             Says::Within(place) => {
                 self.stand(line.process, Some(place));
                 self.placed(number, place);
@@ -186,6 +192,14 @@ impl Run {
         let version = text.split_once("engine (v");
         if let Some((version, _)) = version.and_then(|(_, rest)| rest.split_once(')')) {
             self.version = Some(version.to_owned());
+        }
+    }
+
+    /// The first traceback after the cache had its size.
+    fn traced(&mut self, number: u64, line: &Cleaned<'_>) {
+        let loud = matches!(line.level, Level::Untold | Level::Error);
+        if loud && self.healthy.is_some() && self.trace.is_none() {
+            self.trace = Some(Quote::of(number, line.text));
         }
     }
 

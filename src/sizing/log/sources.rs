@@ -34,7 +34,7 @@ struct Source {
     runs: u64,
     /// Outcomes of earlier starts.
     outcomes: BTreeMap<Kind, u64>,
-    /// Whether the start before put weights on the device.
+    /// Whether an earlier start put weights on the device.
     loaded_before: bool,
 }
 
@@ -114,7 +114,7 @@ impl Source {
         let kind = verdict::judge(&ended).kind;
         *self.outcomes.entry(kind).or_default() += 1;
         self.runs += 1;
-        self.loaded_before = ended.loaded;
+        self.loaded_before |= ended.loaded;
         self.before = Some(Box::new(ended));
     }
 
@@ -138,7 +138,7 @@ impl Source {
         if released {
             verdict.kind = Kind::MemoryNotReleased;
             verdict.means =
-                "the start before this one held weights, and its memory was not free yet"
+                "an earlier start in this log held weights, and its memory was not free yet"
                     .to_owned();
         }
         verdict::derive(&mut self.run);

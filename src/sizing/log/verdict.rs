@@ -117,8 +117,9 @@ fn quiet(run: &Run) -> Verdict {
     if let Some(root) = first.filter(went_on) {
         return unknown(root);
     }
-    match healthy {
-        Some(healthy) if !run.halted => well(healthy),
+    match (healthy, &run.trace) {
+        (Some(_), Some(trace)) => cut(trace),
+        (Some(healthy), None) if !run.halted => well(healthy),
         _ => ended(run),
     }
 }
@@ -159,6 +160,15 @@ fn unknown(root: &Quote) -> Verdict {
     Verdict {
         evidence: Some(root.clone()),
         means: "no known wording; this is the first real exception".to_owned(),
+        ..plain(Kind::NotRecognised)
+    }
+}
+
+/// A log that ends within a traceback of the start.
+fn cut(trace: &Quote) -> Verdict {
+    Verdict {
+        evidence: Some(trace.clone()),
+        means: "the log ends within this traceback, before its exception".to_owned(),
         ..plain(Kind::NotRecognised)
     }
 }

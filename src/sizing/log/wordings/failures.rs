@@ -146,6 +146,7 @@ pub(super) const FAILURES: &[Wording] = &[
     lacks("does not recognize this architecture", HUB).means("the transformers of this build is older than the model"),
     lacks("is not supported for the current GPU", "config/model.py, quantization, all"),
     lacks("no kernel image is available for execution", CUDA).means("this build has no kernels for the card's compute capability"),
+    lacks("does not support .target sm_", "ptxas").means("the CUDA toolkit of this build is older than the card"),
     lacks("GPUs with compute capability below", "worker/worker.py, to 0.3"),
     lacks("Failed to infer device type", "config/device.py, all").means(DRIVER),
     lacks("No CUDA GPUs are available", CUDA).means(DRIVER),
@@ -165,6 +166,7 @@ pub(super) const FAILURES: &[Wording] = &[
     // Crashes with a cause.
     crash("an illegal memory access was encountered", CUDA).means("a kernel read or wrote where it must not: a bug of a kernel, or a card that fails"),
     crash("CUDA error: device-side assert triggered", CUDA).means("a kernel found an index out of range"),
+    crash("CUDA error: OS call failed", CUDA).means("the driver could not serve a call: pinned memory, limits of the container or of WSL"),
     crash("CUDA error: unspecified launch failure", CUDA),
     crash("CUDA error: uncorrectable ECC error", CUDA).means("the card's memory fails"),
     crash("CUDA error: unknown error", CUDA),
@@ -191,6 +193,7 @@ pub(super) const FAILURES: &[Wording] = &[
     death(" died unexpectedly", "v1/executor/multiproc_executor.py, v1/engine/core_client.py, 0.8 and later"),
     death("RuntimeError: Executor failed", "v1/engine/core.py, 0.9 and later"),
     death("Got fatal signal from worker processes", "v1/engine/core_client.py, 0.7 and 0.8"),
+    death("Engine process (pid ", "engine/multiprocessing, 0.6 to 0.10"),
     death("Engine loop has died", "engine/multiprocessing, 0.6 to 0.10"),
     death("Engine background task failed", "engine/async_llm_engine.py, V0"),
     death("Background loop has errored already", "engine/async_llm_engine.py, V0"),
