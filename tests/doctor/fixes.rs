@@ -93,6 +93,17 @@ fn the_share_is_raised_by_what_is_missing_and_no_further_than_is_safe() {
 }
 
 #[test]
+fn a_fixed_budget_is_raised_itself_for_the_share_has_no_say() {
+    let told = read(
+        "non-default args: {'max_model_len': 32768, 'kv_cache_memory_bytes': 1073741824}\n\
+         ValueError: To serve at least one request with the model's max seq len (32768), (4.0 GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB). Based on the available memory, the estimated maximum model length is 8192.\n",
+    );
+    let bytes = change(&told, "--kv-cache-memory-bytes");
+    assert_eq!(bytes, whole(1_073_741_824, 4_305_704_714), "4.01 GiB");
+    assert!(!flags(&told).contains(&"--gpu-memory-utilization"));
+}
+
+#[test]
 fn an_old_engine_tells_tokens_and_is_offered_no_flag_it_does_not_know() {
     let told = read(
         "INFO 06-28 23:40:03 llm_engine.py:164] Initializing an LLM engine (v0.5.4) with config: model='x', max_seq_len=32768\n\

@@ -61,7 +61,13 @@ impl Known<'_> {
             fixes.push(self.host_budget());
             return fixes;
         }
-        fixes.extend([self.seqs(), self.batched(), self.share_up()]);
+        fixes.extend([self.seqs(), self.batched()]);
+        if let Some(budget) = self.budget_up() {
+            fixes.push(budget);
+            fixes.extend(self.cache_dtype());
+            return fixes;
+        }
+        fixes.push(self.share_up());
         fixes.extend(self.cache_dtype());
         fixes.extend(self.budget());
         fixes.push(self.offload());

@@ -235,6 +235,20 @@ impl Known<'_> {
         }
     }
 
+    /// A budget that was fixed and is too small: the share has no say beside it.
+    pub(super) fn budget_up(&self) -> Option<Fix> {
+        let from = self.facts.whole(Field::KvCacheMemoryBytes)?;
+        let needed = self.facts.number(Field::KvNeeded)?;
+        // What the engine prints is cut to hundredths.
+        let to = whole((needed + 0.01) * GIB);
+        (to > from).then(|| Fix {
+            flag: Some("--kv-cache-memory-bytes"),
+            from: Some(Value::Whole(from)),
+            to: Some(Value::Whole(to)),
+            why: format!("one request of full length needs {needed:.2} GiB; beside this budget --gpu-memory-utilization has no say"),
+        })
+    }
+
     pub(super) fn share_down(&self) -> Fix {
         let now = self.share();
         let facts = self.facts;
