@@ -94,6 +94,14 @@ impl RemoteFlags {
     /// # Errors
     /// The address is none, or a file cannot be read.
     pub(super) fn remote(&self) -> Result<Remote, Failure> {
+        self.remote_within(TIME)
+    }
+
+    /// The same, with another limit of one answer.
+    ///
+    /// # Errors
+    /// As [`Self::remote`].
+    pub(super) fn remote_within(&self, limit: Duration) -> Result<Remote, Failure> {
         let url = self.from.as_deref().unwrap_or(USUAL).trim_end_matches('/');
         let whole: Option<Uri> = url.parse().ok();
         let plain = whole.filter(|uri| {
@@ -114,7 +122,7 @@ impl RemoteFlags {
             .max_redirects(0)
             .proxy(None)
             .user_agent(concat!("tidegate/", env!("CARGO_PKG_VERSION")))
-            .timeout_global(Some(TIME));
+            .timeout_global(Some(limit));
         if let Some(path) = &self.ca_file {
             let roots = RootCerts::Specific(Arc::new(authorities(path)?));
             config = config.tls_config(TlsConfig::builder().root_certs(roots).build());

@@ -25,6 +25,9 @@ use view::Hour;
 /// How long a key waits at most before what came is drawn.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Limit of one answer: as long as this `q` waits for a gateway that hangs.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Flags of `tidegate top`.
 #[derive(Debug, Args)]
 pub(super) struct Flags {
@@ -55,7 +58,7 @@ enum Order {
 
 /// Shows until told to end.
 pub(super) fn top(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
-    let remote = flags.remote.remote()?;
+    let remote = flags.remote.remote_within(PATIENCE)?;
     if flags.once || !io::stdout().is_terminal() {
         let mut hour = Hour::default();
         let state = look(&remote, &mut hour)?;
