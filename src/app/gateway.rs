@@ -151,7 +151,6 @@ impl Gateway {
             clock,
         };
         let parts = parts(client, tenant, Arc::clone(&telemetry));
-        let looker = looker(&parts);
         Ok(Self {
             places: places(&current),
             telemetry,
@@ -162,8 +161,8 @@ impl Gateway {
             budget,
             door,
             clock,
+            looker: looker(&parts),
             path: BoxCloneSyncService::new(stack(parts)),
-            looker,
             reload,
             instance: format!("{:016x}", rand::random::<u64>()),
             _tasks: Mutex::new(tasks),

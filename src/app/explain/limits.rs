@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::layers::explain::Told;
-use crate::tenants::TenantRef;
+use crate::tenants::{Gauge, TenantRef};
 
 /// One limit: all in tokens, requests or requests a minute, as its key says.
 struct Met {
@@ -54,7 +54,7 @@ fn met(tenant: &TenantRef, told: &Told) -> Vec<Met> {
             context,
         ),
     ];
-    let rate = |gauge: Option<crate::tenants::Gauge>, key, asked| Met {
+    let rate = |gauge: Option<Gauge>, key, asked| Met {
         key,
         limit: gauge.map(|gauge| gauge.rate.capacity()),
         used: gauge.map_or(0, |gauge| gauge.rate.capacity() - gauge.remaining),
