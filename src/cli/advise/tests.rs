@@ -8,6 +8,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::Model;
 use crate::core::backend::Tier;
 use crate::telemetry::{AccessRecord, Finish, Metrics};
 
@@ -231,6 +232,10 @@ fn what_cannot_be_advised_on_says_what_to_do() {
 #[test]
 fn a_gateway_without_a_log_is_advised_by_its_histograms_and_its_last_hour() {
     let metrics = Metrics::new(8);
+    metrics.know(&Config {
+        models: vec![Model::new("m", Vec::new())],
+        ..Config::default()
+    });
     for place in 0..200 {
         let mut record = AccessRecord::new(SystemTime::UNIX_EPOCH, "r".into(), "completions");
         record.model = Some("m".into());
