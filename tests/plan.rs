@@ -227,12 +227,10 @@ fn what_does_not_fit_ends_with_1_and_says_what_is_missing() {
         (&told["kv_tokens"], &told["max_model_len"]),
         (&json!(0), &json!(0))
     );
-    let output = folder.plan(&["--gpu", "h100"]);
-    assert!(
-        said(&output).contains("GiB more per GPU are needed"),
-        "{}",
-        said(&output)
-    );
+    assert_eq!(told["flags"], json!([]));
+    let said = said(&folder.plan(&["--gpu", "h100"]));
+    assert!(said.contains("GiB more per GPU are needed"), "{said}");
+    assert!(said.contains("It fits with --tp 16"), "{said}");
     let spread = ["--gpu", "h200", "--gpus", "8"];
     assert_eq!(folder.json(&spread, 0)["kv_bytes_per_token"], 70_272);
 }

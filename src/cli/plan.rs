@@ -177,7 +177,10 @@ pub(super) fn plan(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
         eprintln!("warning: {warning}");
     }
     match plan.short() {
-        Some(short) => Err(Failure::Run(short.to_string())),
+        Some(short) => Err(Failure::Run(match question.more_ranks() {
+            Some(ranks) => format!("{short}. It fits with --tp {ranks}"),
+            None => short.to_string(),
+        })),
         None => Ok(()),
     }
 }

@@ -92,7 +92,7 @@ impl Layout {
         let bytes = stages.iter().map(|stage| {
             let of = |group: &Vec<Page>| -> u64 {
                 let within = group.iter().filter(|page| stage.contains(&page.layer));
-                within.map(|page| page.bytes).sum()
+                total(within.map(|page| page.bytes))
             };
             groups.iter().map(of).max().unwrap_or(0)
         });
@@ -108,7 +108,7 @@ impl Layout {
             let sums = stages.iter().map(|stage| {
                 let caches = model.caches.iter();
                 let caches = caches.filter(|cache| stage.contains(&cache.layer) && counts(cache));
-                caches.map(|cache| kept(cache.kind, engine)).sum::<u64>()
+                total(caches.map(|cache| kept(cache.kind, engine)))
             });
             sums.max().unwrap_or(0)
         };
@@ -122,7 +122,7 @@ impl Layout {
                 .unwrap_or(1),
             token_bytes: heaviest(&|cache| cache.kind.grows()).div_ceil(context),
             growing_bytes: heaviest(&|cache| grows(cache.kind, engine.version)).div_ceil(context),
-            state_bytes: heaviest(&|cache| !cache.kind.grows()) * engine.states(),
+            state_bytes: heaviest(&|cache| !cache.kind.grows()).saturating_mul(engine.states()),
             groups: needs,
             version: engine.version,
         }
@@ -137,10 +137,7 @@ impl Layout {
     /// Blocks a sequence of `tokens` holds at most, over all groups.
     #[must_use]
     pub fn blocks_of(&self, tokens: u64) -> u64 {
-        self.groups
-            .iter()
-            .map(|group| group.need.blocks(tokens))
-            .sum()
+        total(self.groups.iter().map(|group| group.need.blocks(tokens)))
     }
 
     /// The size in tokens as vLLM logs it: from 0.21 on concurrency times
@@ -212,6 +209,11 @@ pub(super) fn approximate(count: u64) -> f64 {
     f64::from(high) * 4_294_967_296.0 + f64::from(low)
 }
 
+/// A sum that stays at the most 64 bits hold: no card has as much.
+fn total(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
+}
+
 /// Bytes a layer keeps per token, or per sequence for a state, on one GPU.
 fn kept(kind: Kind, engine: &Engine) -> u64 {
     let tensor = engine.parallel.tensor;
@@ -275,8 +277,8 @@ fn pages(model: &Model, engine: &Engine) -> Vec<Page> {
         kind: seen(cache.kind, engine.version),
         block,
         bytes: match cache.kind {
-            Kind::State(_) => block * token,
-            kind => block * kept(kind, engine),
+            Kind::State(_) => block.saturating_mul(token),
+            kind => block.saturating_mul(kept(kind, engine)),
         },
     };
     model.caches.iter().map(page).collect()
@@ -327,7 +329,7 @@ fn unified(mut pages: Vec<Page>) -> Vec<Page> {
     let largest = pages.iter().map(|page| page.bytes).max().unwrap_or(1);
     for page in &mut pages {
         if page.kind.grows() && largest.is_multiple_of(page.bytes.max(1)) {
-            page.block *= largest / page.bytes.max(1);
+            page.block = page.block.saturating_mul(largest / page.bytes.max(1));
         }
         page.bytes = largest;
     }
@@ -377,7 +379,7 @@ fn need(page: &Page, engine: &Engine) -> Need {
     let flight = engine.in_flight();
     let block = page.block;
     let full = Need::Full {
-        block: block * engine.parallel.context,
+        block: block.saturating_mul(engine.parallel.context),
     };
     match page.kind {
         Kind::State(_) => Need::State {

@@ -148,8 +148,29 @@ impl Question<'_> {
             warnings: Vec::new(),
         };
         plan.warnings = self.warnings(&plan);
-        plan.flags = self.flags(&plan);
+        if plan.longest > 0 {
+            plan.flags = self.flags(&plan);
+        }
         plan
+    }
+
+    /// The least number of tensor parallel ranks, more than now, of which what is
+    /// asked fits; none up to 64, or where the pool was given.
+    #[must_use]
+    pub fn more_ranks(&self) -> Option<u64> {
+        if !matches!(self.budget, None | Some(Budget::Utilization(_))) {
+            return None;
+        }
+        let now = self.engine.parallel.tensor;
+        let ranks = [2, 4, 8, 16, 32, 64]
+            .into_iter()
+            .filter(|ranks| *ranks > now);
+        let mut divides = ranks.filter(|ranks| self.model.heads.is_multiple_of(*ranks));
+        divides.find(|ranks| {
+            let mut wider = *self;
+            wider.engine.parallel.tensor = *ranks;
+            wider.answer().short().is_none()
+        })
     }
 
     /// The utilisation of this instance, in ten-thousandths.

@@ -171,7 +171,7 @@ fn delta(keys: Keys<'_>) -> Result<State, ModelError> {
     let value_heads = keys.need(&["linear_num_value_heads"], Limit::Heads)?;
     let key = keys.need(&["linear_key_head_dim"], Limit::Heads)?;
     let value = keys.need(&["linear_value_head_dim"], Limit::Heads)?;
-    let kernel = keys.need(&["linear_conv_kernel_dim"], Limit::Heads)?;
+    let kernel = keys.need(&["linear_conv_kernel_dim"], Limit::Kernel)?;
     Ok(State {
         channels: 2 * key * key_heads + value * value_heads,
         steps: kernel - 1,
@@ -189,7 +189,7 @@ fn kimi(keys: Keys<'_>) -> Result<State, ModelError> {
     let linear = keys.object("linear_attn_config").ok_or(missing)?;
     let heads = linear.need(&["num_heads"], Limit::Heads)?;
     let width = linear.need(&["head_dim"], Limit::Heads)?;
-    let kernel = linear.need(&["short_conv_kernel_size"], Limit::Heads)?;
+    let kernel = linear.need(&["short_conv_kernel_size"], Limit::Kernel)?;
     Ok(State {
         channels: 3 * heads * width,
         steps: kernel - 1,
@@ -203,7 +203,7 @@ fn kimi(keys: Keys<'_>) -> Result<State, ModelError> {
 fn mamba1(keys: Keys<'_>) -> Result<State, ModelError> {
     let hidden = layers::hidden(keys, "jamba")?;
     let expand = keys.find(&["mamba_expand"], Limit::Heads)?.unwrap_or(2);
-    let kernel = keys.find(&["mamba_d_conv"], Limit::Heads)?.unwrap_or(4);
+    let kernel = keys.find(&["mamba_d_conv"], Limit::Kernel)?.unwrap_or(4);
     let width = keys.find(&["mamba_d_state"], Limit::Heads)?.unwrap_or(16);
     Ok(State {
         channels: hidden * expand,
@@ -226,7 +226,7 @@ fn mamba2(keys: Keys<'_>, family: Family) -> Result<State, ModelError> {
     };
     let groups = keys.find(&["n_groups", "mamba_n_groups"], Limit::Heads)?;
     let states = keys.need(&["ssm_state_size", "mamba_d_state"], Limit::Heads)?;
-    let kernel = keys.need(&["conv_kernel", "mamba_d_conv"], Limit::Heads)?;
+    let kernel = keys.need(&["conv_kernel", "mamba_d_conv"], Limit::Kernel)?;
     let default = if family == Family::NemotronH { 4 } else { 2 };
     Ok(State {
         channels: heads * width,
@@ -240,7 +240,7 @@ fn mamba2(keys: Keys<'_>, family: Family) -> Result<State, ModelError> {
 
 /// `short_conv_state_shape`.
 fn short(keys: Keys<'_>) -> Result<State, ModelError> {
-    let kernel = keys.need(&["conv_L_cache"], Limit::Heads)?;
+    let kernel = keys.need(&["conv_L_cache"], Limit::Kernel)?;
     let hidden = layers::hidden(keys, "lfm2")?;
     let channels = keys.find(&["conv_dim"], Limit::Width)?;
     Ok(State {

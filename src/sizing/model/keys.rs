@@ -15,6 +15,8 @@ pub(super) enum Limit {
     Layers,
     /// Heads, groups of heads, experts.
     Heads,
+    /// Steps of a convolution's kernel.
+    Kernel,
     /// Widths of vectors.
     Width,
     /// Entries of the vocabulary.
@@ -37,6 +39,7 @@ impl Limit {
         match self {
             Self::Layers => 4_096,
             Self::Heads => 65_536,
+            Self::Kernel => 1_024,
             Self::Width => 1 << 22,
             Self::Vocabulary => 1 << 26,
             Self::Tokens => 1 << 36,

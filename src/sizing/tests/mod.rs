@@ -2,6 +2,7 @@
 
 mod logged;
 mod models;
+mod random;
 mod refused;
 mod wanted;
 
