@@ -255,7 +255,6 @@ fn pages(model: &Model, engine: &Engine) -> Vec<Page> {
         .any(|cache| matches!(cache.kind, Kind::Latent { .. }));
     let base = match (engine.block, engine.device) {
         (Some(block), _) => block,
-        (None, Device::Cpu) if latent => 16,
         (None, Device::Cpu) => 128,
         (None, Device::Gpu) if latent => 64,
         (None, Device::Gpu) => 16,
