@@ -35,8 +35,8 @@ pub struct BackendState {
     pub capacity: Option<Capacity>,
     /// Blocks held by live leases and the prefixes they share.
     pub held: Blocks,
-    /// Blocks that live leases are expected to hold beyond that at their future
-    /// peak; 0 where all that they may need is held already.
+    /// Blocks that the forecast keeps for the growth of live leases beyond that, as
+    /// surely as it plans; 0 where all that they may need is held already.
     pub growing: Blocks,
     /// Blocks that somebody else uses, by the last fresh scrape.
     pub foreign: Blocks,
@@ -98,8 +98,9 @@ pub struct WaitingHead {
     pub leaves_in: Duration,
     /// What it waits for.
     pub hold: Hold,
-    /// How long it will wait from now on.
-    pub expected: Predicted,
+    /// How long it will wait from now on; `None` where that depends on its tenant's
+    /// own requests alone.
+    pub expected: Option<Predicted>,
     /// What was foreseen of its whole wait when it came.
     pub promised: Predicted,
 }

@@ -26,15 +26,18 @@ pub(super) fn head_json(head: &WaitingHead, names: &[Arc<str>]) -> Value {
         "leaves_in_seconds": leaves_in.map(|left| left.as_secs_f64()),
         "waits_for": head.hold.name(),
         "expected_seconds": predicted_json(head.expected),
-        "promised_seconds": predicted_json(head.promised),
+        "promised_seconds": predicted_json(Some(head.promised)),
     })
 }
 
-/// Of five like it one, a half and four are let in no later.
-fn predicted_json(predicted: Predicted) -> Value {
+/// Of five like it one, a half and four are let in no later; `null` where nobody
+/// knows.
+fn predicted_json(predicted: Option<Predicted>) -> Value {
+    let seconds =
+        |of: fn(&Predicted) -> Duration| predicted.as_ref().map(|at| of(at).as_secs_f64());
     json!({
-        "q20": predicted.q20.as_secs_f64(),
-        "q50": predicted.q50.as_secs_f64(),
-        "q80": predicted.q80.as_secs_f64(),
+        "q20": seconds(|at| at.q20),
+        "q50": seconds(|at| at.q50),
+        "q80": seconds(|at| at.q80),
     })
 }

@@ -29,12 +29,16 @@ impl Admission {
                 Some(self.head(now, place.ticket, waiter))
             })
             .collect();
-        heads.sort_by_key(|head| head.expected.q50);
+        heads.sort_by_key(|head| {
+            let expected = head.expected.map(|expected| expected.q50);
+            (expected.is_none(), expected)
+        });
         heads
     }
 
     fn head(&self, now: Time, ticket: TicketId, waiter: &Waiter) -> WaitingHead {
         let promise = self.promise(waiter.demand.tenant, waiter.key, waiter.cost);
+        let hold = self.hold(now, ticket, waiter);
         WaitingHead {
             tenant: waiter.demand.tenant,
             prompt: waiter.demand.prompt_total(),
@@ -46,8 +50,8 @@ impl Admission {
             home: waiter.home,
             waited: now - waiter.since,
             leaves_in: waiter.demand.deadline - now,
-            hold: self.hold(now, ticket, waiter),
-            expected: promise.predicted,
+            hold,
+            expected: (hold != Hold::TenantLimit).then_some(promise.predicted),
             promised: waiter.promise.predicted,
         }
     }

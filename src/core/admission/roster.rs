@@ -175,6 +175,13 @@ impl Admission {
         }
     }
 
+    /// Blocks of a backend that are kept for what runs there.
+    fn growing_on(&self, backend: &Backend) -> Blocks {
+        let plan = self.plan_of(backend);
+        let account = self.ledger.account(backend.id);
+        account.growing(plan.map_or(0.0, |plan| plan.confidence))
+    }
+
     /// Blocks of a backend that are to stay free.
     fn reserve_of(&self, backend: &Backend) -> Blocks {
         let Some(capacity) = backend.capacity else {
@@ -206,7 +213,7 @@ impl Admission {
                 },
                 capacity: backend.capacity,
                 held: account.held(),
-                growing: account.growing(),
+                growing: self.growing_on(backend),
                 foreign: backend.foreign(now, self.policy.observed_for),
                 reserve: self.reserve_of(backend),
                 leases: account.leases(),

@@ -78,13 +78,14 @@ impl Account {
         self.fixed + self.shared()
     }
 
-    /// Blocks that live leases are expected to hold beyond what they do, at their
-    /// future peak, rounded up. O(horizons).
-    pub(in crate::core) fn growing(&self) -> Blocks {
+    /// Blocks that are kept for the growth of live leases: what they hold at their
+    /// future peak, with `confidence` deviations to spare, beyond what they do now.
+    /// Rounded up. O(horizons).
+    pub(in crate::core) fn growing(&self, confidence: f64) -> Blocks {
         let Some(capacity) = &self.capacity else {
             return Blocks::ZERO;
         };
-        let peak = self.fixed() + self.sums.expected_peak(capacity);
+        let peak = self.fixed() + self.sums.peak(capacity, confidence);
         peak.saturating_sub(self.held)
     }
 

@@ -51,6 +51,18 @@ impl Moments {
         }
     }
 
+    /// What is passed as seldom as `z` deviations say, corrected for skew, and never
+    /// more than all that may be there: where a room of that size is just kept.
+    fn foreseen(self, z: f64) -> f64 {
+        let more = if self.variance > 0.0 {
+            let skew = (z * z - 1.0) / 6.0 * self.skew / self.variance;
+            (z * self.variance.sqrt() + skew).max(0.0)
+        } else {
+            0.0
+        };
+        (self.mean + more).min(self.most)
+    }
+
     /// Both, independent of each other.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
@@ -127,12 +139,14 @@ impl Sums {
         }
     }
 
-    /// The most blocks that are expected to be in use at any horizon, what may end
-    /// on the way to it included; rounded up.
-    pub(in crate::core) fn expected_peak(&self, capacity: &Capacity) -> Blocks {
-        let means = self.there.mean.iter().zip(self.ending.mean);
-        let peak = means.map(|(there, ending)| there + ending);
-        Pools::of(capacity).blocks_up(peak.fold(0.0, f64::max))
+    /// The most blocks that are foreseen to be in use at any horizon, what may end
+    /// on the way to it included, with `confidence` deviations to spare; rounded up.
+    pub(in crate::core) fn peak(&self, capacity: &Capacity, confidence: f64) -> Blocks {
+        let peaks = (0..SLOTS).map(|slot| {
+            let (there, ending) = self.with(None, slot);
+            there.and(ending).foreseen(confidence)
+        });
+        Pools::of(capacity).blocks_up(peaks.fold(0.0, f64::max))
     }
 
     /// What would be there at a horizon with `newcomer`, and what of all that may

@@ -79,7 +79,8 @@ function fillBackend(node, backend, problem) {
   attr(at("state"), "data-state", backend.state);
   put(at("tier"), `${backend.tier} tier${problem === null ? "" : `, ${reason(problem)}`}`);
   put(at("level"), whole > 0 ? `${share(blocks.held, whole)} reserved` : "size not known");
-  const kept = backend.set_aside ? ", what comes free is kept for one that waits" : "";
+  const kept = backend.set_aside ? ", keeping room" : "";
+  attr(at("capacity"), "title", backend.set_aside ? "What comes free is kept for a request that has waited its bound." : "");
   put(at("capacity"), whole > 0 ? `of ${short(whole * size)} tokens${kept}` : "");
   let from = 0;
   const words = [];
@@ -126,8 +127,9 @@ function fillHead(row, head) {
   put(waitsFor, words, head.waits_for);
   attr(waitsFor, "title", why);
   put(waited, seconds(head.waited_seconds));
-  put(starts, `≈ ${seconds(head.expected_seconds.q50)}`);
-  attr(starts, "title", `four in five within ${seconds(head.expected_seconds.q80)}`);
+  const soon = head.expected_seconds;
+  put(starts, soon.q50 === null ? "–" : `≈ ${seconds(soon.q50)}`);
+  attr(starts, "title", soon.q50 === null ? "when enough of its tenant's own requests have ended" : `four in five within ${seconds(soon.q80)}`);
   put(leaves, head.leaves_in_seconds === null ? "never" : seconds(head.leaves_in_seconds));
 }
 
