@@ -41,6 +41,9 @@ pub enum Error {
     /// A bound listener does not know its address.
     #[error("a listener has no address: {0}")]
     Listener(io::Error),
+    /// The collector of spans cannot be addressed.
+    #[error("traces.endpoint: {0}")]
+    Traces(EndpointError),
     /// A backend cannot be addressed.
     #[error("backend {backend}: {source}")]
     Backend {

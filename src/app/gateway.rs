@@ -31,11 +31,12 @@ use crate::layers::snapshot::{Current, Snapshot};
 use crate::layers::tenant::{Peer, TenantLayer};
 use crate::layers::threads::Threads;
 use crate::layers::{BoxFuture, Parts, StackBody, stack, zero};
-use crate::telemetry::{Crowd, Telemetry};
+use crate::telemetry::{Crowd, Metrics, Telemetry, Tracer};
 use crate::tenants::Tenants;
 use crate::upstream::client::{Client, Connector, Timing};
 
 use super::arriving::Arriving;
+use super::collector::Otlp;
 use super::connection::{ConnectionLimits, Terms, serve_connection};
 use super::discovery::Discovery;
 use super::drain::Watcher;
@@ -135,13 +136,8 @@ impl Gateway {
         let works: Arc<Mutex<Box<dyn Remake>>> = Arc::new(Mutex::new(Box::new(works)));
         let mut tasks = JoinSet::new();
         tasks.spawn(tidy(Arc::clone(&works)));
-        let metrics = Arc::clone(telemetry.metrics());
-        tasks.spawn(async move {
-            loop {
-                tokio::time::sleep(UPKEEP).await;
-                metrics.upkeep();
-            }
-        });
+        tasks.spawn(spans(&telemetry, &config, client.clone())?);
+        tasks.spawn(upkeep(Arc::clone(telemetry.metrics())));
         let budget = Budget::new(config.server.body_budget_bytes);
         let door = Door::default();
         let tenant = TenantLayer {
@@ -328,6 +324,29 @@ fn lock(works: &Mutex<Box<dyn Remake>>) -> MutexGuard<'_, Box<dyn Remake>> {
         Ok(works) => works,
         Err(_) => std::process::abort(),
     }
+}
+
+/// Folds histogram samples now and then.
+async fn upkeep(metrics: Arc<Metrics>) {
+    loop {
+        tokio::time::sleep(UPKEEP).await;
+        metrics.upkeep();
+    }
+}
+
+/// Sends spans of requests, where that is asked for.
+fn spans<C: Connector>(
+    telemetry: &Telemetry,
+    config: &Config,
+    client: Client<C>,
+) -> Result<impl Future<Output = ()> + Send + 'static, Error> {
+    let collector = Otlp::new(&config.traces, client).map_err(Error::Traces)?;
+    let outbox = telemetry.tracer().and_then(Tracer::outbox);
+    Ok(async move {
+        if let (Some(outbox), Some(collector)) = (outbox, collector) {
+            outbox.run(collector).await;
+        }
+    })
 }
 
 /// Ends what a reload took out once nothing is held there.

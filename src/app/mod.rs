@@ -9,6 +9,7 @@ mod admin;
 mod ahead;
 mod arriving;
 mod checkup;
+mod collector;
 mod compare;
 mod conduct;
 mod connection;

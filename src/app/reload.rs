@@ -48,6 +48,7 @@ fn pin(running: &Config, next: &mut Config) -> Vec<&'static str> {
     next.auth.failed_keys_window = running.auth.failed_keys_window;
     next.hub = running.hub.clone();
     next.log = running.log.clone();
+    next.traces = running.traces.clone();
     let (old, new) = (&running.upstream, &asked.upstream);
     let (old_auth, new_auth) = (&running.auth, &asked.auth);
     let keys = [
@@ -71,6 +72,7 @@ fn pin(running: &Config, next: &mut Config) -> Vec<&'static str> {
         ),
         ("hub", asked.hub == next.hub),
         ("log", asked.log == next.log),
+        ("traces", asked.traces == next.traces),
     ];
     let changed = keys.into_iter().filter(|(_, same)| !same);
     changed.map(|(key, _)| key).collect()

@@ -35,6 +35,9 @@ const READY_LOOK: Duration = Duration::from_millis(10);
 /// out; a client that reads too slowly for it sees the cut alone.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// From the last answer until spans that are not sent are given up.
+const LAST_SPANS: Duration = Duration::from_secs(2);
+
 /// A gateway that listens.
 pub struct Running {
     addr: SocketAddr,
@@ -189,7 +192,9 @@ impl Running {
             self.gateway.end_requests();
             self.finished_within(LAST_WORDS).await;
         }
+        let gateway = Arc::clone(&self.gateway);
         self.cut().await;
+        gateway.telemetry().flush(LAST_SPANS).await;
     }
 
     /// Waits for the last client; says whether it has left in time.

@@ -17,6 +17,7 @@ use super::resolved::{
     LogFormat, Model, ModelAccess, OnUncountable, Probe, Queue, ReservationKind, Server, Tenant,
     TokenizerChoice, Upstream,
 };
+use super::traces::Traces;
 use crate::core::backend::{Tier, TierSet};
 use crate::core::demand::{Length, OffloadRule};
 use crate::core::placement::LongOnStandard;
@@ -40,6 +41,7 @@ impl Default for Config {
             counting: Counting::default(),
             auth: Auth::default(),
             content: Content::default(),
+            traces: Traces::default(),
             hub: HubSettings::default(),
             models: vec![Model::new(
                 "model",

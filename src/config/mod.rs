@@ -29,6 +29,7 @@ mod source;
 mod stray;
 mod surroundings;
 mod tls;
+mod traces;
 mod units;
 
 use std::io;
@@ -53,6 +54,7 @@ pub use tls::{
     BackendTls, CertificateFacts, CertificateMatch, ClientAuth, ClientCa, ListenerTls, TlsIdentity,
     TlsRoots,
 };
+pub use traces::Traces;
 
 pub use crate::core::placement::LongOnStandard;
 
@@ -124,6 +126,7 @@ fn read(text: &str, around: &dyn Surroundings, report: &Report) -> Option<Config
         auth: sections::auth(root.section("auth"), around),
         content: content::content(root.section("content"), around),
         log: sections::log(root.section("log"), around),
+        traces: traces::traces(root.section("traces"), around),
         hub: hub::hub(root.section("hub"), around),
         models: fleet::models(&mut root, around),
         tenants: fleet::tenants(&mut root, around),

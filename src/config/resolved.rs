@@ -21,6 +21,7 @@ use super::jwt::Jwt;
 use super::problem::Problem;
 use super::secret::{KeyDigest, Secret};
 use super::tls::{CertificateMatch, ListenerTls};
+use super::traces::Traces;
 
 /// Everything the operator decides.
 ///
@@ -46,6 +47,8 @@ pub struct Config {
     pub auth: Auth,
     /// What requests may carry beside text.
     pub content: Content,
+    /// Where spans of requests are sent.
+    pub traces: Traces,
     /// Where tokenizer files of named models come from.
     pub hub: HubSettings,
     /// Models; never empty, names and aliases unique over all of them.

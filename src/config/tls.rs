@@ -215,6 +215,25 @@ pub(super) fn backend(
     })
 }
 
+/// TLS towards the host of `url`, by the authorities of `tls_ca_file` where there
+/// is one, else by those of Mozilla.
+pub(super) fn towards(
+    section: &Section<'_>,
+    url: &Uri,
+    (ca, around): (Option<&str>, &dyn Surroundings),
+) -> Option<BackendTls> {
+    let roots = match ca {
+        Some(file) => roots(section, ("tls_ca_file", file), around)?,
+        None => TlsRoots::public(),
+    };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    Some(BackendTls {
+        roots,
+        identity: None,
+        server_name: server_name(section, ("endpoint", host))?,
+    })
+}
+
 fn server_name(
     section: &Section<'_>,
     (key, name): (&'static str, &str),

@@ -15,7 +15,7 @@ use crate::core::admission::Would;
 use crate::core::reject::Reject;
 use crate::core::waits::Predicted;
 use crate::gate::{Lease, Submission};
-use crate::telemetry;
+use crate::telemetry::{self, Stage};
 
 use super::BoxFuture;
 use super::error::{ForwardError, Refusal, TenantError};
@@ -47,6 +47,7 @@ pub enum Undelivered {
 /// Submits `measured` and waits for its turn.
 async fn acquire(measured: &Measured) -> Result<Lease, Refusal> {
     let letter = &measured.letter;
+    let _lap = letter.trail.enter(Stage::Queue);
     let lease = match submit(measured) {
         Submission::Admitted(lease) => lease,
         Submission::Waiting(ticket) => {

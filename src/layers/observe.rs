@@ -19,7 +19,7 @@ use tower::{Layer, Service};
 
 use crate::config::BackendVisibility;
 use crate::protocol::route;
-use crate::telemetry::{Finish, Telemetry};
+use crate::telemetry::{Finish, Target, Telemetry};
 
 use super::BoxFuture;
 use super::quota;
@@ -106,8 +106,11 @@ where
         let (head, body) = request.into_parts();
         let id = request_id(head.headers.get(REQUEST_ID));
         let matched = route(&head.method, head.uri.path());
-        let route = matched.ok().map(|matched| matched.route);
+        let matched = matched.ok();
+        let route = matched.map(|matched| matched.route);
         let trail = Trail::begin(&id, route, Arc::clone(&self.telemetry));
+        let path = matched.map(|matched| matched.path);
+        trail.trace(&head.headers, Target::new(&head.method, path));
         let answer = self.inner.call(Traced {
             head,
             body,

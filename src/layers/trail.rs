@@ -8,16 +8,21 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::config::BackendVisibility;
 use crate::core::units::Tokens;
 use crate::protocol::Route;
-use crate::telemetry::{AccessRecord, Finish, Metrics, Telemetry, UpstreamFailure};
+use crate::telemetry::{
+    AccessRecord, Finish, Journey, Leg, Metrics, Stage, Target, Telemetry, UpstreamFailure,
+};
 use crate::tenants::{Charge, Standing, TenantRef};
 
 use super::reason::Reason;
+
+/// A stage of a request's trace, where it has one.
+pub struct Lap(Option<(Trail, Leg)>);
 
 /// A handle on the facts of one request. Cheap to clone.
 #[derive(Clone)]
@@ -51,6 +56,8 @@ pub struct Facts {
     pub backend_name: BackendVisibility,
     /// `max_tokens` as the gateway wrote it into the body.
     pub set_output: Option<Tokens>,
+    /// Its trace, where traces are sent.
+    pub journey: Option<Journey>,
     /// What its tenant's rates had left when that was last looked at.
     pub standing: Option<Standing>,
     /// Whose rates those are.
@@ -86,6 +93,7 @@ impl Trail {
                 route,
                 backend_name: BackendVisibility::Hidden,
                 set_output: None,
+                journey: None,
                 standing: None,
                 payer: None,
                 charge: None,
@@ -124,6 +132,28 @@ impl Trail {
             facts.record.tenant = Some(Arc::from(tenant.tenant.name.as_str()));
             facts.backend_name = tenant.tenant.backend_name;
         });
+    }
+
+    /// Begins its trace, or takes up the one that its headers name.
+    pub fn trace(&self, headers: &HeaderMap, target: Target) {
+        let Some(tracer) = self.0.telemetry.tracer() else {
+            return;
+        };
+        let journey = tracer.begin(headers, target);
+        self.note(|facts| {
+            facts.record.trace_id = Some(journey.trace_id().into());
+            facts.journey = Some(journey);
+        });
+    }
+
+    /// A stage of its trace begins; it ends when the answer is dropped.
+    pub fn enter(&self, stage: Stage) -> Lap {
+        let now = self.0.started.elapsed();
+        let mut facts = self.0.facts();
+        let journey = facts.journey.as_mut();
+        let leg = journey.map(|journey| journey.enter(stage, now));
+        drop(facts);
+        Lap(leg.map(|leg| (self.clone(), leg)))
     }
 
     /// Notes what its tenant's rates have left at this moment.
@@ -203,8 +233,40 @@ impl Trail {
         if let (Some(model), Some(backend)) = (model, backend) {
             self.metrics().upstream_failed(&model, &backend, failure);
         }
+        self.note(|facts| {
+            if let Some(journey) = &mut facts.journey {
+                journey.failed(failure.label());
+            }
+        });
     }
 }
+
+// === impl Lap ===
+
+impl Lap {
+    /// Makes this stage the parent of what a request with these headers begins.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        if let Some((_, leg)) = &self.0 {
+            leg.inject(headers);
+        }
+    }
+}
+
+impl Drop for Lap {
+    fn drop(&mut self) {
+        let Some((trail, leg)) = &self.0 else {
+            return;
+        };
+        let now = trail.0.started.elapsed();
+        trail.note(|facts| {
+            if let Some(journey) = &mut facts.journey {
+                journey.leave(leg, now);
+            }
+        });
+    }
+}
+
+// === impl Inner ===
 
 impl Inner {
     /// A panic under this lock leaves a half-noted record, not wrong books.
@@ -225,6 +287,9 @@ impl Drop for Inner {
         record.duration_ms = Some(took);
         if let Some(charge) = facts.charge.take() {
             record.charged_tokens = Some(charge.used().get());
+        }
+        if let Some(journey) = &facts.journey {
+            self.telemetry.traced(journey, &record);
         }
         self.telemetry.finished(record);
     }

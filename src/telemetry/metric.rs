@@ -37,6 +37,8 @@ pub enum Metric {
     EnginePreemptions,
     ScrapesFailed,
     AccessRecordsLost,
+    SpansExported,
+    SpansDropped,
     WaitingRequests,
     WaitingTokens,
     OldestWait,
@@ -95,7 +97,7 @@ pub struct Spec {
 
 impl Metric {
     /// All metrics, in the order of the documentation.
-    pub const ALL: [Self; 55] = [
+    pub const ALL: [Self; 57] = [
         Self::RequestsStarted,
         Self::Requests,
         Self::PromptTokens,
@@ -125,6 +127,8 @@ impl Metric {
         Self::EnginePreemptions,
         Self::ScrapesFailed,
         Self::AccessRecordsLost,
+        Self::SpansExported,
+        Self::SpansDropped,
         Self::WaitingRequests,
         Self::WaitingTokens,
         Self::OldestWait,

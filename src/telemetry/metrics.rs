@@ -16,7 +16,7 @@ use metrics_util::MetricKindMask;
 
 use super::labels::Labels;
 use super::metric::{Kind, Metric};
-use super::outcome::{Check, Load, Loss, Reload, UpstreamFailure};
+use super::outcome::{Check, Load, Loss, Reload, SpanLoss, UpstreamFailure};
 use super::pool::Preemptions;
 use super::record::{AccessRecord, Finish};
 use crate::config::Config;
@@ -243,6 +243,17 @@ impl Metrics {
     pub fn records_lost(&self, loss: Loss, records: u64) {
         self.counter(Metric::AccessRecordsLost, &[loss.label()])
             .increment(records);
+    }
+
+    /// Counts spans that the collector took.
+    pub(super) fn spans_exported(&self, spans: u64) {
+        self.counter(Metric::SpansExported, &[]).increment(spans);
+    }
+
+    /// Counts spans that the collector did not get.
+    pub(super) fn spans_dropped(&self, loss: SpanLoss, spans: u64) {
+        self.counter(Metric::SpansDropped, &[loss.label()])
+            .increment(spans);
     }
 
     /// Folds samples into their buckets. Without it, and without anybody who

@@ -16,10 +16,12 @@ mod pool;
 mod rates;
 mod record;
 mod tls;
+mod traces;
 mod zero;
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::config::Config;
 
@@ -28,17 +30,19 @@ pub use diagnostics::{DiagnosticsError, start_diagnostics};
 pub use history::{BackendSample, Ended, History, PoolSample, STEP};
 pub use metric::{Kind, Metric, Spec};
 pub use metrics::Metrics;
-pub use outcome::{Check, Load, Loss, Reload, UpstreamFailure};
+pub use outcome::{Check, Load, Loss, Reload, SpanLoss, UpstreamFailure};
 pub use pool::{BackendView, Crowd, PoolView};
 pub use rates::RateView;
 pub use record::{AccessRecord, Class, Finish, OutputPrecision, Would};
 pub use tls::HandshakeFailure;
+pub use traces::{Collector, Journey, Leg, Outbox, PostFuture, Posted, Stage, Target, Tracer};
 
 /// Metrics and access log of one gateway.
 #[derive(Debug)]
 pub struct Telemetry {
     metrics: Arc<Metrics>,
     access: Option<AccessWriter>,
+    tracer: Option<Tracer>,
     history: History,
 }
 
@@ -55,6 +59,7 @@ impl Telemetry {
         metrics.know(config);
         let access = AccessWriter::start(&config.log, Arc::clone(&metrics))?;
         Ok(Self {
+            tracer: Tracer::new(&config.traces, &metrics),
             metrics,
             access,
             history: History::default(),
@@ -69,6 +74,26 @@ impl Telemetry {
     /// The last hour.
     pub const fn history(&self) -> &History {
         &self.history
+    }
+
+    /// What begins traces, where they are sent.
+    pub const fn tracer(&self) -> Option<&Tracer> {
+        self.tracer.as_ref()
+    }
+
+    /// Takes the trace of a request that is over. Never blocks.
+    pub fn traced(&self, journey: &Journey, record: &AccessRecord) {
+        if let Some(tracer) = &self.tracer {
+            tracer.finish(journey, record);
+        }
+    }
+
+    /// Sends the spans that wait, within `limit`; those that come later are dropped.
+    pub async fn flush(&self, limit: Duration) {
+        let Some(tracer) = &self.tracer else { return };
+        if tokio::time::timeout(limit, tracer.flush()).await.is_err() {
+            tracing::warn!(after = ?limit, "the last spans of requests were not sent");
+        }
     }
 
     /// Books the end of a request: every metric its record feeds, and its line

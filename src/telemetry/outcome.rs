@@ -62,6 +62,41 @@ pub enum Loss {
     WriteFailed,
 }
 
+/// Why spans were not exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanLoss {
+    /// The collector could not keep up.
+    QueueFull,
+    /// It did not answer, or asked for later until it was too late.
+    Unreachable,
+    /// It would not have them.
+    Rejected,
+    /// They came after the end.
+    Shutdown,
+}
+
+// === impl SpanLoss ===
+
+impl SpanLoss {
+    /// All causes, in declaration order.
+    pub const ALL: [Self; 4] = [
+        Self::QueueFull,
+        Self::Unreachable,
+        Self::Rejected,
+        Self::Shutdown,
+    ];
+
+    /// The metric label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Unreachable => "unreachable",
+            Self::Rejected => "rejected",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
 // === impl UpstreamFailure ===
 
 impl UpstreamFailure {

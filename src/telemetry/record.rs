@@ -101,6 +101,8 @@ pub struct AccessRecord {
     /// Why that backend: `only`, `best`, `next` (better ones had no room) or `forced`
     /// (shadow mode).
     pub choice: Option<&'static str>,
+    /// The trace it is part of, as 32 hexadecimal digits, where traces are sent.
+    pub trace_id: Option<Arc<str>>,
 }
 
 /// What admission would have done with a request that was sent on all the same.
@@ -196,6 +198,7 @@ impl AccessRecord {
             held_by: None,
             home: None,
             choice: None,
+            trace_id: None,
         }
     }
 }

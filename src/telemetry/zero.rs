@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::metric::Metric;
 use super::metrics::Metrics;
-use super::outcome::{Check, Load, Loss, Reload, UpstreamFailure};
+use super::outcome::{Check, Load, Loss, Reload, SpanLoss, UpstreamFailure};
 use super::tls::HandshakeFailure;
 use crate::config::{Config, Model, ModelAccess, Tenant};
 use crate::protocol::Route;
@@ -27,6 +27,10 @@ impl Metrics {
         let zero = |metric, labels: &[&str]| self.counter(metric, labels).increment(0);
         for loss in Loss::ALL {
             zero(Metric::AccessRecordsLost, &[loss.label()]);
+        }
+        zero(Metric::SpansExported, &[]);
+        for loss in SpanLoss::ALL {
+            zero(Metric::SpansDropped, &[loss.label()]);
         }
         for reload in Reload::ALL {
             zero(Metric::ConfigReloads, &[reload.label()]);

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
@@ -28,7 +28,7 @@ use hyper_util::client::legacy::connect::capture_connection;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
 
-use crate::config::{Backend, Secret};
+use crate::config::{Backend, BackendTls, Secret};
 
 pub use connector::{Connector, Tcp};
 use connector::{Dial, Meter};
@@ -59,6 +59,8 @@ pub struct Endpoint {
     host: HeaderValue,
     authorization: Option<HeaderValue>,
     rank: Option<HeaderValue>,
+    /// Sent with every request.
+    own: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Why an endpoint cannot be addressed.
@@ -211,7 +213,33 @@ impl Endpoint {
             host,
             authorization,
             rank: None,
+            own: Vec::new(),
         })
+    }
+
+    /// The endpoint at `url`, secured by `tls` where there is one, without a key.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn secured(url: &Uri, tls: Option<&BackendTls>) -> Result<Self, EndpointError> {
+        let Some(tls) = tls else {
+            return Self::new(url, None);
+        };
+        let mut endpoint = Self::plain(url, None)?;
+        endpoint.tls = Some(Profile::new(tls));
+        Ok(endpoint)
+    }
+
+    /// Sends a header of its own with every request, in place of another of its name.
+    ///
+    /// # Errors
+    /// Where `value` cannot be sent in a header.
+    pub fn always_send(&mut self, name: HeaderName, value: &Secret) -> Result<(), EndpointError> {
+        let mut value = HeaderValue::from_str(value.expose())
+            .map_err(|_| EndpointError::UnsendableKey(self.authority.clone()))?;
+        value.set_sensitive(true);
+        self.own.push((name, value));
+        Ok(())
     }
 
     /// This endpoint, pinned to a data-parallel rank.

@@ -58,5 +58,6 @@ mod tiers;
 mod timers;
 mod tls;
 mod tokenizers;
+mod traces;
 mod weight;
 mod zero;

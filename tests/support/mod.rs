@@ -5,6 +5,7 @@
 //! [`Guard`] ends a test that waits for one that never comes.
 
 pub(crate) mod client;
+pub(crate) mod collector;
 pub(crate) mod engine;
 pub(crate) mod fake;
 pub(crate) mod h2;

@@ -24,6 +24,7 @@ fn around() -> Around {
             ("TIDEGATE_ADMIN_TOKEN", "token"),
             ("VLLM_API_KEY", "key"),
             ("HF_TOKEN", "token"),
+            ("OTLP_HEADERS", "authorization: Bearer key"),
             ("TIDEGATE_CACHE_SECRET", "secret"),
             ("TIDEGATE_JWT_SECRET", "0123456789abcdef0123456789abcdef"),
         ]),
@@ -36,6 +37,7 @@ fn around() -> Around {
             ("/etc/tidegate/admin.token", "token\n"),
             ("/etc/tidegate/vllm.key", "key\n"),
             ("/etc/tidegate/hub.token", "token\n"),
+            ("/etc/tidegate/otlp.headers", "authorization: Bearer key\n"),
             ("/etc/tidegate/cache.secret", "secret\n"),
             (
                 "/etc/tidegate/jwt.secret",
@@ -72,6 +74,7 @@ fn belongs_to(other: &str, path: &str) -> bool {
         ("tenants[].requests_per_minute", _) => path == "tenants[].request_burst",
         ("tenants[].tokens_per_minute", _) => path == "tenants[].token_burst",
         ("auth.jwt.issuer" | "auth.jwt.audience", Some(("auth.jwt", _))) => true,
+        ("traces.endpoint", Some(("traces", _))) => true,
         ("auth.jwt.public_key_file", Some(("auth.jwt", key))) => {
             !["secret_env", "secret_file", "jwks_file"].contains(&key)
         }

@@ -27,7 +27,7 @@ use crate::config::Config;
 use crate::core::units::Tokens;
 use crate::gate::Lease;
 use crate::protocol::request::Stream;
-use crate::telemetry::{Finish, UpstreamFailure};
+use crate::telemetry::{Finish, Stage, UpstreamFailure};
 use crate::tenants::Charge;
 use crate::upstream::client::{Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
@@ -75,7 +75,12 @@ impl<C: Connector> Forward<C> {
     async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Incoming>>, Undelivered> {
         let Leased { measured, lease } = leased;
         let seat = measured.letter.pool.seat(lease.grant().backend);
-        let request = edits::request(&measured, lease.grant());
+        let mut request = edits::request(&measured, lease.grant());
+        let lap = measured
+            .letter
+            .trail
+            .enter(Stage::Upstream(seat.name().clone()));
+        lap.inject(request.headers_mut());
         let limits = limits(&measured);
         measured.letter.trail.tell_charge(Charge::sent);
         let answer = match self.send(&seat, request, limits).await {
@@ -119,7 +124,7 @@ impl<C: Connector> Forward<C> {
             }
         };
         rewrite(kind, &mut head.headers);
-        let account = Account::new(&measured, seat, self.door.clone());
+        let account = Account::new(&measured, (seat, lap), self.door.clone());
         // The body was delivered: its bytes and their share of the budget go.
         drop(measured);
         let relay = Relay::new(body, kind, (lease, limits), account);

@@ -32,7 +32,7 @@ use crate::core::time::Time;
 use crate::core::units::Tokens;
 use crate::protocol::request::{Padding, Prompt, Stream};
 use crate::protocol::{Request, WorkKind};
-use crate::telemetry::Class;
+use crate::telemetry::{Class, Stage};
 use crate::tenants::{self, Cost};
 use crate::tokenize::Precision;
 use crate::upstream::client::{Client, Connector};
@@ -461,7 +461,9 @@ where
         let layer = self.layer.clone();
         let mut inner = self.inner.clone();
         Box::pin(async move {
+            let lap = parsed.letter.trail.enter(Stage::Count);
             let measured = layer.measure(parsed).await?;
+            drop(lap);
             inner.call(measured).await
         })
     }

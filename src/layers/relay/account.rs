@@ -16,7 +16,7 @@ use crate::layers::reason::Reason;
 use crate::layers::seat::Seat;
 use crate::layers::selfcheck::compare_usage;
 use crate::layers::steps::Measured;
-use crate::layers::trail::Trail;
+use crate::layers::trail::{Lap, Trail};
 use crate::protocol::{Dialect, Usage, WorkKind};
 use crate::telemetry::{Finish, OutputPrecision, UpstreamFailure};
 use crate::tokenize::Sample;
@@ -31,6 +31,8 @@ pub struct Account {
     pool: Arc<Pool>,
     seat: Arc<Seat>,
     door: Door,
+    /// Ends with the answer.
+    _lap: Lap,
     /// How a failure is told.
     dialect: Dialect,
     /// Prompt tokens counted.
@@ -69,13 +71,14 @@ pub(super) struct Output {
 
 impl Account {
     /// The account of a request that was sent to `seat` while `door` was not over.
-    pub fn new(measured: &Measured, seat: Arc<Seat>, door: Door) -> Self {
+    pub fn new(measured: &Measured, (seat, lap): (Arc<Seat>, Lap), door: Door) -> Self {
         let (letter, outline) = (&measured.letter, &measured.outline);
         Self {
             trail: letter.trail.clone(),
             pool: Arc::clone(&letter.pool),
             seat,
             door,
+            _lap: lap,
             dialect: letter.route.dialect(),
             prompt: outline.prompt,
             generates: letter.route.work() != WorkKind::Aside,

@@ -4,6 +4,7 @@ use crate::layers::door::Door;
 use crate::layers::fixture::Fixture;
 use crate::layers::script::{Script, Scripted};
 use crate::layers::trail::Trail;
+use crate::telemetry::Stage;
 use crate::upstream::probe::Outcome;
 use tokio_test::{assert_pending, assert_ready, task};
 
@@ -66,7 +67,11 @@ impl Bench {
         let measured = fixture.measured(STREAM).await;
         let lease = fixture.lease(&measured);
         let seat = fixture.pool.seat(lease.grant().backend);
-        let account = Account::new(&measured, seat, Door::default());
+        let lap = measured
+            .letter
+            .trail
+            .enter(Stage::Upstream(seat.name().clone()));
+        let account = Account::new(&measured, (seat, lap), Door::default());
         let prompt = measured.outline.prompt;
         let (script, body) = Script::new();
         said(&script);
@@ -353,7 +358,11 @@ async fn answered_to(fixture: &Fixture, answer: &str) {
     measured.outline.claim = Some(21);
     let lease = fixture.lease(&measured);
     let seat = fixture.pool.seat(lease.grant().backend);
-    let account = Account::new(&measured, seat, Door::default());
+    let lap = measured
+        .letter
+        .trail
+        .enter(Stage::Upstream(seat.name().clone()));
+    let account = Account::new(&measured, (seat, lap), Door::default());
     let (script, body) = Script::new();
     script.last(answer);
     let limits = AnswerLimits {

@@ -243,6 +243,16 @@ impl Metric {
                 "Connections closed for want of places: crowded_out (silent, made room) or turned_away (nobody was silent).",
                 &["reason"],
             ),
+            Self::SpansExported => counter(
+                "tidegate_spans_exported_total",
+                "Spans of requests that the collector took.",
+                &[],
+            ),
+            Self::SpansDropped => counter(
+                "tidegate_spans_dropped_total",
+                "Spans that the collector did not get: queue_full, unreachable, rejected or shutdown.",
+                &["reason"],
+            ),
             _ => self.level_spec(),
         }
     }

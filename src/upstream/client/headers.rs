@@ -72,6 +72,9 @@ pub(super) fn towards(endpoint: &Endpoint, headers: &mut HeaderMap) {
     if let Some(key) = &endpoint.authorization {
         headers.insert(AUTHORIZATION, key.clone());
     }
+    for (name, value) in &endpoint.own {
+        headers.insert(name, value.clone());
+    }
     if let Some(rank) = &endpoint.rank {
         headers.insert(RANK_HEADER, rank.clone());
     }
