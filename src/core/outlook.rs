@@ -248,7 +248,9 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
             *doubt = true;
             is_clear = false;
         }
-        is_clear || self.ends_are_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
+        is_clear
+            || self.own_end_is_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
+                && self.ends_are_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
     }
 }
 

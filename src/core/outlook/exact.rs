@@ -93,6 +93,25 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         true
     }
 
+    /// The same just before the newcomer's own end, which is where most are refused
+    /// that are refused at all.
+    pub(super) fn own_end_is_within(
+        &self,
+        newcomer: Option<Runner<'a>>,
+        doubtful: &[bool; SLOTS],
+        room: Room,
+    ) -> bool {
+        let doubted = newcomer.filter(|newcomer| doubtful[slot_after(newcomer.remaining())]);
+        doubted.is_none_or(|newcomer| {
+            let ahead = newcomer.remaining();
+            let each = self.runners.clone();
+            let each = each.map(|runner| runner.moments(ahead, self.capacity));
+            let look = || each.fold(Moments::default(), Moments::and);
+            let there = self.tight.before_own(ahead, look);
+            !room.is_passed_by(there.and(newcomer.moments(ahead, self.capacity)))
+        })
+    }
+
     /// What is there when each sequence has emitted `ahead` more tokens.
     fn at(&self, all: &[Runner<'a>], ahead: Tokens) -> Moments {
         let each = all

@@ -20,6 +20,8 @@ pub(in crate::core) struct Tight {
     /// The horizon at which there was too much.
     slot: Cell<Option<usize>>,
     end: Cell<Option<End>>,
+    /// Just before the end of the last newcomer that was asked about.
+    own: Cell<Option<End>>,
     /// Where the end before that was, if nobody ends there any more.
     near: Cell<Option<Tokens>>,
 }
@@ -45,21 +47,26 @@ impl fmt::Debug for Tight {
 impl Tight {
     /// A lease begins to count as `runner`.
     pub(in crate::core) fn join(&mut self, runner: Option<Runner<'_>>, capacity: &Capacity) {
-        if let (Some(end), Some(runner)) = (self.end.get_mut(), runner) {
-            end.there = end.there.and(runner.moments(end.ahead, capacity));
+        let Some(runner) = runner else { return };
+        for end in [&mut self.end, &mut self.own] {
+            if let Some(end) = end.get_mut() {
+                end.there = end.there.and(runner.moments(end.ahead, capacity));
+            }
         }
     }
 
     /// It no longer counts as `runner`.
     pub(in crate::core) fn leave(&mut self, runner: Option<Runner<'_>>, capacity: &Capacity) {
-        let (Some(end), Some(runner)) = (self.end.get_mut(), runner) else {
-            return;
-        };
-        if runner.remaining() == end.ahead {
+        let Some(runner) = runner else { return };
+        for end in [&mut self.end, &mut self.own] {
+            if let Some(end) = end.get_mut() {
+                end.there = end.there.without(runner.moments(end.ahead, capacity));
+            }
+        }
+        let dropped = self.end.get().filter(|end| runner.remaining() == end.ahead);
+        if let Some(end) = dropped {
             self.near.set(Some(end.ahead));
             self.end.set(None);
-        } else {
-            end.there = end.there.without(runner.moments(end.ahead, capacity));
         }
     }
 
@@ -69,15 +76,26 @@ impl Tight {
         runners: impl Iterator<Item = Runner<'a>>,
         capacity: &Capacity,
     ) -> bool {
-        let Some(End { ahead, there }) = self.end.get() else {
-            return true;
+        let runners: Vec<_> = runners.collect();
+        let is_right = |end: End| {
+            let each = runners.iter();
+            let each = each.map(|runner| runner.moments(end.ahead, capacity));
+            each.fold(Moments::default(), Moments::and) == end.there
         };
-        let (mut sum, mut ends) = (Moments::default(), false);
-        for runner in runners {
-            sum = sum.and(runner.moments(ahead, capacity));
-            ends |= runner.remaining() == ahead;
-        }
-        ends && sum == there
+        let ends = |end: End| runners.iter().any(|runner| runner.remaining() == end.ahead);
+        self.own.get().is_none_or(is_right)
+            && self.end.get().is_none_or(|end| ends(end) && is_right(end))
+    }
+
+    /// All that run just before `ahead`, where a newcomer ends; `look` adds them up.
+    pub(super) fn before_own(&self, ahead: Tokens, look: impl FnOnce() -> Moments) -> Moments {
+        let known = self.own.get().filter(|end| end.ahead == ahead);
+        let end = known.unwrap_or_else(|| End {
+            ahead,
+            there: look(),
+        });
+        self.own.set(Some(end));
+        end.there
     }
 
     /// At this horizon there was too much.
