@@ -25,11 +25,11 @@ use crate::core::units::Tokens;
 const EXAMINED: u32 = 2;
 
 /// Waiters skipped in one call because they are plainly too large for now.
-const SKIPPED: u32 = 64;
+const SKIPPED: u32 = 32;
 
 /// Waiters passed in one call because this round has looked at them: a grant
 /// changes the order of service, and the walk begins at its front again.
-const PASSED: u32 = 256;
+const PASSED: u32 = 128;
 
 /// Growth makes the future peak lower token by token; looking more often than
 /// this costs more than it brings.
