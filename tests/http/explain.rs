@@ -21,6 +21,10 @@ const KEYS: [(&str, &str); 3] = [
 /// Long enough for anything here; what takes longer will never come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A stream of one token.
+const STREAM: &[u8] =
+    b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\ndata: [DONE]\n\n";
+
 /// Two standard engines of 1,024 tokens, a large one of 4,096 and an offload one.
 struct Fleet {
     stand: Stand,
@@ -92,6 +96,12 @@ impl Fleet {
         let client = self.stand.send(&ask).await;
         let call = self.call().await;
         self.held.push((client, call));
+        // What its prefill is foreseen to take is over: from now on nothing moves.
+        let still = |pool: &Value| {
+            let mut backends = pool["backends"].as_array().unwrap().iter();
+            backends.all(|one| one["prefill_ahead_seconds"] == 0.0)
+        };
+        self.stand.until(still).await;
     }
 
     /// The next request that reaches any engine.
@@ -114,7 +124,13 @@ impl Fleet {
     /// Sends it and lets it have its answer, or leave once it waits.
     async fn send(&self, ask: &Ask) -> Became {
         let mut client = self.stand.send(ask).await;
-        let answered = async { self.call().await.ok("{}").await };
+        let answered = async {
+            let call = self.call().await;
+            match call.json()["stream"].as_bool() {
+                Some(true) => call.answer(200, "text/event-stream", STREAM).await,
+                _ => call.ok("{}").await,
+            }
+        };
         let waits = self.stand.until_waiting(1);
         let became = tokio::select! {
             reply = client.reply() => Some(Became::Refused(reply)),
