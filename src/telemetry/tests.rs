@@ -346,7 +346,7 @@ fn a_record_is_one_json_line_of_the_fixed_schema() {
         r#""class":["long","documents"],"prefix_hashes":["00000000000000ab"],"queue_ms":12.345,"ttft_ms":80.0,"#,
         r#""duration_ms":3000.0,"finish":"complete","predicted_wait_ms":null,"backend":"gpu-0","tier":"standard","#,
         r#""status":200,"reason":null,"output_precision":null,"charged_tokens":null,"client":null,"#,
-        r#""retry_after_s":null,"would":null,"predicted_wait_q80_ms":null,"held_by":null,"home":null,"choice":null}"#,
+        r#""retry_after_s":null,"would":null,"predicted_wait_q80_ms":null,"held_by":null,"home":null,"choice":null,"trace_id":null}"#,
         "\n"
     );
     assert_eq!(text, expected);

@@ -161,6 +161,48 @@ async fn with_a_token_the_page_is_open_and_its_data_are_not() {
     stand.will_be_cut();
 }
 
+/// The only head of the line is a request of 200 tokens that may grow by 100.
+fn waits_for_its_own_tenant(pool: &Value) {
+    let head = &pool["heads"][0];
+    assert_eq!(pool["heads"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&head["tenant"], &head["waits_for"], &head["tier"]),
+        (&json!("acme"), &json!("tenant_limit"), &json!("standard"))
+    );
+    assert_eq!(
+        (&head["prompt_tokens"], &head["tokens"]),
+        (&json!(200), &json!(300))
+    );
+    // Only its tenant's own requests decide when.
+    assert_eq!(head["expected_seconds"]["q50"], Value::Null);
+    let promised = |name: &str| head["promised_seconds"][name].as_f64().unwrap();
+    assert!(promised("q20") <= promised("q50") && promised("q50") <= promised("q80"));
+}
+
+fn was_refused_once(state: &Value) {
+    let acme = &state["tenants"][0];
+    assert_eq!(
+        (&acme["name"], &acme["weight"]),
+        (&json!("acme"), &json!(3))
+    );
+    assert_eq!(acme["limits"]["max_in_flight_tokens"], 300);
+    assert_eq!(acme["ended"]["refused"], 1);
+    assert_eq!(acme["refusals"], json!({"tenant_queue_full": 1}));
+    assert_eq!(state["refusals"], json!({"tenant_queue_full": 1}));
+}
+
+/// Blocks of all parts of a backend's bar together.
+fn parts(backend: &Value) -> Option<u64> {
+    let parts = [
+        "held_blocks",
+        "growing_blocks",
+        "foreign_blocks",
+        "reserve_blocks",
+        "free_blocks",
+    ];
+    parts.into_iter().map(|part| backend[part].as_u64()).sum()
+}
+
 #[tokio::test]
 async fn who_waits_is_told_with_why_and_until_when_and_who_was_refused_by_tenant() {
     let fake = Fake::start(FakeSpec::default()).await;
@@ -179,21 +221,7 @@ async fn who_waits_is_told_with_why_and_until_when_and_who_was_refused_by_tenant
     call.stream().await;
     first.stream().await;
     let mut second = stand.send(&ask("tg-acme")).await;
-    let pool = stand.until_waiting(1).await;
-    let head = &pool["heads"][0];
-    assert_eq!(pool["heads"].as_array().unwrap().len(), 1);
-    assert_eq!(
-        (&head["tenant"], &head["waits_for"], &head["tier"]),
-        (&json!("acme"), &json!("tenant_limit"), &json!("standard"))
-    );
-    assert_eq!(
-        (&head["prompt_tokens"], &head["tokens"]),
-        (&json!(200), &json!(300))
-    );
-    // Only its tenant's own requests decide when.
-    assert_eq!(head["expected_seconds"]["q50"], Value::Null);
-    let promised = |name: &str| head["promised_seconds"][name].as_f64().unwrap();
-    assert!(promised("q20") <= promised("q50") && promised("q50") <= promised("q80"));
+    waits_for_its_own_tenant(&stand.until_waiting(1).await);
     refused(
         &stand.ask(&ask("tg-acme")).await,
         429,
@@ -208,26 +236,9 @@ async fn who_waits_is_told_with_why_and_until_when_and_who_was_refused_by_tenant
         }
         tokio::task::yield_now().await;
     };
-    let acme = &state["tenants"][0];
-    assert_eq!(
-        (&acme["name"], &acme["weight"]),
-        (&json!("acme"), &json!(3))
-    );
-    assert_eq!(acme["limits"]["max_in_flight_tokens"], 300);
-    assert_eq!(acme["ended"]["refused"], 1);
-    assert_eq!(acme["refusals"], json!({"tenant_queue_full": 1}));
-    assert_eq!(state["refusals"], json!({"tenant_queue_full": 1}));
+    was_refused_once(&state);
     let backend = &state["pools"][0]["backends"][0];
-    let part = |name: &str| backend[name].as_u64().unwrap();
-    let parts = [
-        "held_blocks",
-        "growing_blocks",
-        "foreign_blocks",
-        "reserve_blocks",
-        "free_blocks",
-    ];
-    let sum: u64 = parts.into_iter().map(part).sum();
-    assert_eq!(sum, backend["capacity"]["blocks"].as_u64().unwrap());
+    assert_eq!(parts(backend), backend["capacity"]["blocks"].as_u64());
     call.chunk(b"data: [DONE]\n\n").await;
     call.end().await;
     first.payload(14).await;
