@@ -59,7 +59,8 @@ impl Rank {
 impl Fleet<'_> {
     /// Whether so little prefill is on its way to `backend` that it may take more.
     pub(super) fn is_open(&self, backend: &Backend) -> bool {
-        backend.is_open(self.now, self.dispatch.late)
+        let account = self.ledger.account(backend.id);
+        backend.is_open(self.now, self.dispatch.late, account)
     }
 
     /// What a request that passes its tenant's gates waits for.

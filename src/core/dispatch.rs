@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct DispatchPolicy {
     /// Prefill, in predicted seconds, that may be on its way to a backend without
     /// a first token before it takes one more request; a backend without any takes
-    /// one of any length. Too small leaves an engine idle for the time of a round
+    /// one of any length, and one whose steps are long takes what fills a few. Too small leaves an engine idle for the time of a round
     /// trip; too large makes the engine's own line the one that counts.
     /// [`Duration::MAX`] sends whatever fits.
     pub late: Duration,

@@ -13,6 +13,11 @@ use super::queue::TicketId;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
 
+/// Prefill that may be on its way to a backend, in delays before a prefill: an
+/// engine fills its next step from what is there, and each step costs the same time
+/// whatever is in it, so with less than this a slow engine would stand half empty.
+const DELAYS_AHEAD: f64 = 4.0;
+
 /// A backend as placement sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Backend {
@@ -74,10 +79,12 @@ impl Backend {
         }
     }
 
-    /// Whether at most `late` of prefill is on its way to it, or none at all.
-    pub(super) fn is_open(&self, now: Time, late: Duration) -> bool {
+    /// Whether little prefill is on its way to it, where `account` is held: at most
+    /// `late`, or what takes as long as a few steps where its steps are long.
+    pub(super) fn is_open(&self, now: Time, late: Duration, account: &Account) -> bool {
         let ahead = self.ahead.seconds(now, &self.pace);
-        ahead <= late.as_secs_f64()
+        let delays = DELAYS_AHEAD * self.pace.delay(self.load(account));
+        ahead <= late.as_secs_f64().max(delays)
     }
 
     /// Predicted time from now to the first token of `work`, sent there now, where

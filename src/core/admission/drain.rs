@@ -140,7 +140,7 @@ impl Admission {
     /// fit. Marks those that cannot as looked at, up to the allowed number.
     fn next_unexamined(&mut self, now: Time, walk: &mut Walk) -> Option<Turn> {
         let late = self.policy.dispatch.late;
-        let open = |b: &Backend| b.admits() && b.is_open(now, late);
+        let open = |b: &Backend| b.admits() && b.is_open(now, late, self.ledger.account(b.id));
         if !self.round.thorough && !self.backends.iter().any(open) {
             return None;
         }
@@ -195,7 +195,7 @@ impl Admission {
         let free = self
             .backends
             .iter()
-            .filter(|b| b.admits() && b.is_open(now, late))
+            .filter(|b| b.admits() && b.is_open(now, late, self.ledger.account(b.id)))
             .filter_map(|backend| {
                 let capacity = backend.capacity?;
                 let held = self.ledger.account(backend.id).held();

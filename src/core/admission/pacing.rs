@@ -53,7 +53,7 @@ impl Admission {
                 load: backend.load(account),
             };
             backend.ahead.on_sent(now, &backend.pace, lease, sent);
-            backend.shut = !backend.is_open(now, late);
+            backend.shut = !backend.is_open(now, late, account);
         }
     }
 
@@ -95,7 +95,8 @@ impl Admission {
         let late = self.policy.dispatch.late;
         let mut opened = false;
         for backend in &mut self.backends {
-            let shut = !backend.is_open(now, late);
+            let account = self.ledger.account(backend.id);
+            let shut = !backend.is_open(now, late, account);
             opened |= backend.shut && !shut;
             backend.shut = shut;
         }

@@ -70,3 +70,33 @@ fn an_engine_with_few_places_left_is_not_the_one_that_answered_a_little_sooner()
     }
     assert!(on[1] >= 25, "{on:?}");
 }
+
+#[test]
+fn an_engine_with_steps_of_half_a_second_is_sent_what_fills_them() {
+    let mut pool = gated_alone();
+    let mut now = 0.0;
+    // A step of 0.4 s beside whatever prefill is in it, at a second per thousand tokens.
+    let mut running = std::collections::VecDeque::new();
+    for round in 0..200_u64 {
+        let tokens = 50 + 37 * (round % 11);
+        running.push_back(admit(&mut pool, now, demand(tokens, 50)));
+        now += 0.4 + 1e-3 * Tokens::new(tokens).as_f64();
+        let grant = running.back().unwrap();
+        pool.on_growth(at(now), grant.lease, Tokens::new(1), &mut Vec::new());
+        if running.len() > 20 {
+            release(&mut pool, now, running.pop_front().unwrap());
+        }
+    }
+    let sent = (0..40)
+        .take_while(|_| matches!(submit(&mut pool, now, demand(200, 50)), Verdict::Admit(_)));
+    // 1.6 s of prefill and one more; half a second would be three.
+    assert!((6..=12).contains(&sent.count()));
+}
+
+fn gated_alone() -> Admission {
+    let policy = PoolPolicy {
+        dispatch: DispatchPolicy::default(),
+        ..policy(Reservation::Strict)
+    };
+    pool(policy, &[(STANDARD, 80_000)]).0
+}
