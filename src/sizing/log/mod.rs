@@ -1,7 +1,7 @@
 //! Reading an engine's log: which kind of failure, the line that proves it, what
 //! to change.
 //!
-//! Decides by one table of wordings ([`wordings`]) over the versions of vLLM, on
+//! Decides by one table of wordings (`wordings`) over the versions of vLLM, on
 //! a stream of any size: one line is held at a time, and a bounded number of
 //! quotes. A log may hold several starts and several engines; the last start
 //! that says something is judged, and what came before explains it. Never opens
