@@ -74,8 +74,9 @@ pub(super) struct Pace {
     /// Whether anything was seen, here or on a sibling.
     knows_prefill: bool,
     knows_step: bool,
-    /// Observations so far.
+    /// Observations so far, and when its tier last told its news.
     seen: u64,
+    seen_at_news: u64,
 }
 
 /// Something that was seen of a backend.
@@ -155,6 +156,7 @@ impl Pace {
             knows_prefill: false,
             knows_step: false,
             seen: 0,
+            seen_at_news: 0,
         }
     }
 
@@ -164,9 +166,9 @@ impl Pace {
         self.seen <= 8 || self.seen.is_multiple_of(TOLD_EVERY as u64)
     }
 
-    /// What a backend's own observations are worth once its tier, of so many
-    /// `backends`, has told its news: they age with those of its siblings. One that
-    /// looked slow once and is sent nothing since would never be seen again.
+    /// What the observations of a backend that was sent nothing are worth once its
+    /// tier, of so many `backends`, has told its news: they age with those of its
+    /// siblings, or one that looked slow once would never be seen again.
     pub(super) fn aged(backends: usize) -> f64 {
         let backends = u32::try_from(backends).unwrap_or(u32::MAX).max(1);
         KEEP.powf(f64::from(TOLD_EVERY) / f64::from(backends))
@@ -191,10 +193,14 @@ impl Pace {
     }
 
     /// Siblings were seen: what is not known here, or no longer, is taken from all
-    /// of them. `kept` is what the own observations are still worth, see [`Self::aged`].
-    pub(super) fn follow(&mut self, tier: &Self, kept: f64) {
-        self.prefill.sums.age(kept);
-        self.step.sums.age(kept);
+    /// of them. `aged` is what the own observations are still worth if there were none
+    /// since the last news, see [`Self::aged`].
+    pub(super) fn follow(&mut self, tier: &Self, aged: f64) {
+        if self.seen == self.seen_at_news {
+            self.prefill.sums.age(aged);
+            self.step.sums.age(aged);
+        }
+        self.seen_at_news = self.seen;
         if self.prefill.sums.count < SEEN_ENOUGH {
             self.prefill.solve(Some(&tier.prefill.sums));
             self.knows_prefill |= tier.knows_prefill;

@@ -110,7 +110,7 @@ impl Admission {
         let paces = &mut self.paces.0[tier as usize];
         paces.learn(sample, None);
         let news = paces.is_news();
-        let kept = if news {
+        let aged = if news {
             Pace::aged(self.backends.iter().filter(|b| b.tier == tier).count())
         } else {
             1.0
@@ -119,7 +119,7 @@ impl Admission {
             if backend.id == id {
                 backend.pace.learn(sample, Some(paces));
             } else if news {
-                backend.pace.follow(paces, kept);
+                backend.pace.follow(paces, aged);
             }
         }
     }
