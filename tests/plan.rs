@@ -274,6 +274,22 @@ fn bad_models_end_with_2_and_say_what_is_wrong() {
 }
 
 #[test]
+fn ranks_that_the_model_does_not_divide_by_end_with_2_and_no_figure() {
+    let folder = Folder::of("ranks", "llama-3.1-8b");
+    let wrong: [(&[&str], &str); 3] = [
+        (&["--tp", "3"], "32 attention heads do not divide"),
+        (&["--pp", "33"], "33 pipeline stages for 32 layers"),
+        (&["--tp", "4", "--dcp", "3"], "context parallel size of 3"),
+    ];
+    for (flags, words) in wrong {
+        let output = folder.plan(&[&["--gpu", "l40s"], flags].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains(words), "{}", said(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
 fn bad_flags_end_with_2() {
     let good = Folder::of("flags", "llama-3.1-8b");
     let wrong: [&[&str]; 9] = [

@@ -154,6 +154,11 @@ struct EngineFlags {
 pub(super) fn plan(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
     let asked = ask::Asked::read(flags)?;
     let question = asked.question(flags)?;
+    if let Some(objection) = question.engine.parallel.objection(question.model) {
+        return Err(Failure::Configuration(format!(
+            "vLLM will not start: {objection}"
+        )));
+    }
     let mut plan = question.answer();
     asked.add_flags(flags, &question, &mut plan);
     let load = flags.load.read()?;

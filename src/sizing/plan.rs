@@ -236,9 +236,6 @@ impl Question<'_> {
                 share(sum)
             ));
         }
-        if let Some(objection) = self.engine.parallel.objection(self.model) {
-            warnings.push(format!("vLLM will not start: {objection}"));
-        }
         if let (Some(wanted), Some(made)) = (self.context, self.model.context)
             && wanted > made
         {
