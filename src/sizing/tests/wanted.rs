@@ -74,9 +74,10 @@ fn instances_that_share_a_card_get_pools_of_their_own_and_a_warning_above_080() 
 }
 
 #[test]
-fn what_the_engine_would_refuse_is_warned_of() {
+fn what_the_engine_would_refuse_is_told() {
     let model = model("qwen2.5-7b");
     let mut asked = question(&model, engine(33), 80);
+    assert_eq!(asked.engine.parallel.objection(&model), None);
     let spread = |tensor, pipeline, context| Parallel {
         tensor,
         pipeline,
@@ -89,14 +90,10 @@ fn what_the_engine_would_refuse_is_warned_of() {
         (4, 1, 4, "context"),
     ];
     for (tensor, pipeline, context, words) in wrong {
-        asked.engine.parallel = spread(tensor, pipeline, context);
-        let warnings = asked.answer().warnings;
-        assert!(
-            warnings.iter().any(|said| said.contains(words)),
-            "{warnings:?}"
-        );
+        let objection = spread(tensor, pipeline, context).objection(&model);
+        let objection = objection.expect("ranks that do not divide");
+        assert!(objection.contains(words), "{objection}");
     }
-    asked.engine.parallel = Parallel::ONE;
     asked.context = Some(40_000);
     let warnings = asked.answer().warnings;
     assert!(warnings[0].contains("32768"), "{warnings:?}");
