@@ -48,7 +48,10 @@ pub(super) enum GatewayError {
     #[error(transparent)]
     Start(#[from] app::Error),
     /// The chat template has no file.
-    #[error("a file for the chat template: {0}")]
+    #[error(
+        "cannot write the chat template under {}: {0}; TMPDIR names another folder",
+        std::env::temp_dir().display()
+    )]
     Template(#[from] io::Error),
     /// Its engines or its tokenizer were not found in time.
     #[error("the gateway found {known} of {engines} engines and then nothing for {} s", PATIENCE.as_secs())]
