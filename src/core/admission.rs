@@ -27,6 +27,7 @@ use super::queue::{Place, Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::{Hold, Totals};
+use super::table::Table;
 use super::time::Time;
 use super::trunk::Trunk;
 use super::units::Tokens;
@@ -54,6 +55,7 @@ mod pacing;
 mod promises;
 mod refuse;
 mod roster;
+mod rows;
 mod shadow;
 #[cfg(test)]
 mod tests;
@@ -78,7 +80,9 @@ pub struct PoolPolicy {
 #[derive(Clone, Debug)]
 pub struct Admission {
     policy: PoolPolicy,
+    /// In the order of their generations.
     backends: Vec<Backend>,
+    table: Table,
     ledger: Ledger,
     queue: Queue,
     flows: Flows,
@@ -145,6 +149,7 @@ impl Admission {
             lengths: Lengths::new(policy.reservation.open_output()),
             policy,
             backends: Vec::new(),
+            table: Table::default(),
             ledger: Ledger::default(),
             queue: Queue::default(),
             flows: Flows::default(),
@@ -324,6 +329,7 @@ impl Admission {
             self.lengths.on_grown(class, growth);
             self.count_growth(growth, sequences);
         }
+        self.note(now, id);
         self.age(now, id);
         if opened && !self.queue.is_empty() {
             self.start_round(now, out);
@@ -363,29 +369,27 @@ impl Admission {
         self.flows.on_ended(entry.tenant, charged, used);
         self.drain.on_release(now, used.tokens);
         self.on_given_back(now, id, lease);
-        self.close_retired(id);
+        self.note(now, id);
+        self.close_retired(now, id);
         self.start_round(now, out);
     }
 
     /// Whether every balance of the books equals the sum of its leases.
     pub fn books_are_right(&self) -> bool {
-        self.ledger.audit() && self.extent == self.measured_extent()
+        self.ledger.audit() && self.extent == self.measured_extent() && self.rows_are_right()
     }
 
     fn fleet(&self, now: Time) -> Fleet<'_> {
         Fleet {
             backends: &self.backends,
+            table: &self.table,
             ledger: &self.ledger,
             lengths: &self.lengths,
             reservation: &self.policy.reservation,
             tiers: &self.policy.tiers,
             dispatch: &self.policy.dispatch,
             waiting: Tier::ALL.map(|tier| self.queue.of_home(tier)),
-            wait: if self.queue.is_empty() {
-                None
-            } else {
-                self.drain.time_for(now, self.queue.tokens())
-            },
+            drain: (&self.drain, self.queue.tokens()),
             observed_for: self.policy.observed_for,
             now,
         }
@@ -452,13 +456,12 @@ impl Admission {
         if self.queue.is_empty() {
             self.set_backlogged(now, Backlog::None);
         }
-        for backend in self
-            .backends
-            .iter_mut()
-            .filter(|b| b.set_aside == Some(ticket))
-        {
-            backend.set_aside = None;
-            self.round.again = true;
+        for (row, backend) in self.table.rows.iter_mut().zip(&mut self.backends) {
+            if row.set_aside == Some(ticket) {
+                row.set_aside = None;
+                backend.set_aside = None;
+                self.round.again = true;
+            }
         }
         Some(waiter)
     }

@@ -9,6 +9,7 @@
 //! under way is never counted. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::ledger::LeaseId;
@@ -67,6 +68,16 @@ struct Clump {
 struct Mark {
     at: Time,
     tokens: Tokens,
+}
+
+/// Prefill on its way to a backend, of which its engine works on the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Coming {
+    /// All of it.
+    seconds: f64,
+    /// Since when the engine works on it, and how much may pass as done.
+    begun: Time,
+    most: f64,
 }
 
 /// A request that goes to a backend.
@@ -203,12 +214,30 @@ impl Ahead {
 
     /// The same without what the engine has done of it by now, as far as foreseen.
     pub(super) fn remaining(&self, now: Time, pace: &Pace) -> f64 {
+        self.coming(now, pace).remaining(now)
+    }
+
+    /// What is on its way at `now`, and how that goes on until the next
+    /// [end](Self::next_end).
+    pub(super) fn coming(&self, now: Time, pace: &Pace) -> Coming {
         let Some((_, head)) = self.jobs.first_key_value() else {
-            return 0.0;
+            return Coming::default();
         };
-        let spent = (now - self.accounted.max(head.sent)).as_secs_f64();
-        let done = spent.min(ALMOST * pace.prefill(head.work));
-        (self.seconds(now, pace) - done).max(0.0)
+        Coming {
+            seconds: self.seconds(now, pace),
+            begun: self.accounted.max(head.sent),
+            most: ALMOST * pace.prefill(head.work),
+        }
+    }
+
+    /// When, after `now`, time alone changes what is on its way; [`Time::NEVER`]
+    /// where it does not.
+    pub(super) fn next_end(&self, now: Time) -> Time {
+        let after = (now, LeaseId(u64::MAX));
+        let mut later = self
+            .assumed
+            .range((Bound::Excluded(after), Bound::Unbounded));
+        later.next().map_or(Time::NEVER, |&(end, _)| end)
     }
 
     fn take(&mut self, at: Time, lease: LeaseId) -> Option<Job> {
@@ -223,6 +252,16 @@ impl Ahead {
             self.idle_since = at;
         }
         Some(job)
+    }
+}
+
+// === impl Coming ===
+
+impl Coming {
+    /// Seconds that are left of it.
+    pub(super) fn remaining(self, now: Time) -> f64 {
+        let spent = (now - self.begun).as_secs_f64();
+        (self.seconds - spent.min(self.most)).max(0.0)
     }
 }
 

@@ -9,14 +9,16 @@
 use std::time::Duration;
 
 use super::ahead::span;
-use super::backend::{Health, Tier, Trust};
+use super::backend::Tier;
 use super::demand::{Demand, OutputLimit, Work};
 use super::footprint::Shape;
+use super::gates::Choice;
 use super::pace::Prefill;
-use super::placement::{Asked, Fleet};
-use super::roster::Backend;
+use super::placement::{Asked, Fleet, Placement};
+use super::roster::{Backend, could_hold};
 use super::stats::Hold;
-use super::units::Tokens;
+use super::table::{Kind, Row, Terms};
+use super::units::Blocks;
 
 /// Seconds of first token that a full pool is worth against an empty one, growing
 /// with the square of its use: a pool half full hardly counts, the last tenth
@@ -41,6 +43,71 @@ pub(super) struct Rank {
     slot: u32,
 }
 
+/// A request that looks for a place.
+struct Sought<'a> {
+    asked: Asked<'a>,
+    home: Tier,
+    output: OutputLimit,
+    work: Prefill,
+    /// How it stands to each kind of backend.
+    kinds: Vec<Standing>,
+    sequences: u64,
+}
+
+/// How a request stands to backends of one kind.
+struct Standing {
+    /// Whether it may be sent there at all.
+    is_open: bool,
+    /// Blocks that it takes at once, at least; `None` where it fits none of them.
+    least: Option<Blocks>,
+}
+
+// === impl Sought ===
+
+impl<'a> Sought<'a> {
+    fn of(fleet: &Fleet<'_>, asked: Asked<'a>, (home, output): (Tier, OutputLimit)) -> Self {
+        let open = fleet.open_tiers(asked, home);
+        let standing = |kind: &Kind| {
+            let is_open = open[kind.tier as usize] && kind.may_serve(asked.demand);
+            let capacity = kind.capacity.as_ref().filter(|_| is_open);
+            Standing {
+                is_open,
+                least: capacity.and_then(|capacity| fleet.least_of(asked, capacity, output)),
+            }
+        };
+        Self {
+            asked,
+            home,
+            output,
+            work: Prefill::of(asked.demand),
+            kinds: fleet.table.kinds.iter().map(standing).collect(),
+            sequences: asked.shape.sequences(),
+        }
+    }
+
+    /// Whether every gate lets it through to a backend, room and trust aside.
+    fn may_go(&self, fleet: &Fleet<'_>, (row, backend): (&Row, &Backend)) -> bool {
+        let Self { asked, work, .. } = *self;
+        let aside = asked.demand.work == Work::Aside;
+        let kept = |ticket| !aside && asked.ticket != Some(ticket);
+        row.admits
+            && row.kind.is_some_and(|kind| self.kinds[kind].is_open)
+            && !row.set_aside.is_some_and(kept)
+            && (aside || !fleet.is_row_shut(row, backend))
+            && fleet.is_in_time(asked, row.known_prefill(work))
+            && fleet.keeps_pace(backend, asked)
+    }
+
+    /// Whether there may be room on a backend; if not, there is none.
+    fn might_fit(&self, fleet: &Fleet<'_>, row: &Row) -> bool {
+        let standing = row.kind.map(|kind| &self.kinds[kind]);
+        let Some(least) = standing.and_then(|standing| standing.least) else {
+            return false;
+        };
+        !row.holds(fleet.now) || !row.is_too_full_for(self.sequences, least)
+    }
+}
+
 // === impl Rank ===
 
 impl Rank {
@@ -57,6 +124,93 @@ impl Rank {
 // === impl Fleet ===
 
 impl Fleet<'_> {
+    /// The best backend that can take `asked` now, or `None`. Backends short of
+    /// trust take more than that allows only where nothing better is up.
+    pub(super) fn place(
+        &self,
+        asked: Asked<'_>,
+        home: Tier,
+        output: OutputLimit,
+    ) -> Option<Placement> {
+        let trusted = |row: &Row| row.is_trusted_with(asked.demand.work);
+        let sought = Sought::of(self, asked, (home, output));
+        let place = self.place_where(&sought, trusted);
+        if place.is_some() || self.table.rows.iter().all(trusted) {
+            return place;
+        }
+        if self.is_well_served(asked, home, output) {
+            return None;
+        }
+        self.place_where(&sought, |_| true)
+    }
+
+    fn place_where(
+        &self,
+        sought: &Sought<'_>,
+        may_take: impl Fn(&Row) -> bool,
+    ) -> Option<Placement> {
+        let Sought {
+            asked,
+            home,
+            output,
+            work,
+            ..
+        } = *sought;
+        let all = self.table.rows.iter().zip(self.backends);
+        let may_go = |&(row, backend): &(&Row, &Backend)| {
+            may_take(row) && sought.may_go(self, (row, backend))
+        };
+        let room = |row: &Row, backend| {
+            let might = sought.might_fit(self, row);
+            let fit = might.then(|| self.room(backend, asked, (home, output)));
+            fit.and_then(Result::ok)
+        };
+        // While others wait most likely none has, and then which is best is not asked.
+        if self.waiting.iter().any(|&waiting| waiting > 0) {
+            let fitting = all.clone().filter(|(row, _)| sought.might_fit(self, row));
+            let mut fitting = fitting.filter(may_go);
+            if !fitting.any(|(row, backend)| room(row, backend).is_some()) {
+                return None;
+            }
+        }
+        let open = all.filter(may_go);
+        let rank = |(row, backend)| (self.rank((row, backend), asked, (home, work)), row, backend);
+        let mut ranked: Vec<_> = open.map(rank).collect();
+        let alone = ranked.len() == 1;
+        // A fit is the costly question, so the first answer counts.
+        for passed in 0.. {
+            let places = 0..ranked.len();
+            let best = places.min_by(|&left, &right| ranked[left].0.order(&ranked[right].0))?;
+            let (_, row, backend) = ranked.swap_remove(best);
+            let Some(fit) = room(row, backend) else {
+                continue;
+            };
+            return Some(Placement {
+                backend: backend.id,
+                tier: backend.tier,
+                blocks: fit.blocks,
+                output: fit.output,
+                home,
+                choice: match passed {
+                    0 if alone => Choice::Only,
+                    0 => Choice::Best,
+                    _ => Choice::Next,
+                },
+            });
+        }
+        None
+    }
+
+    /// By what a backend is read now.
+    fn terms(&self) -> Terms<'_> {
+        Terms {
+            now: self.now,
+            dispatch: self.dispatch,
+            reservation: self.reservation,
+            observed_for: self.observed_for,
+        }
+    }
+
     /// Whether so little prefill is on its way to `backend` that it may take more.
     pub(super) fn is_open(&self, backend: &Backend) -> bool {
         let account = self.ledger.account(backend.id);
@@ -77,21 +231,25 @@ impl Fleet<'_> {
     /// Whether every backend that `asked` could be sent to has enough on its way:
     /// it waits for first tokens, not for memory.
     pub(super) fn is_shut(&self, asked: Asked<'_>, home: Tier) -> bool {
-        let reached = |backend: &&Backend| {
-            backend.admits()
-                && backend.may_serve(asked.demand)
-                && self.tier_is_open(asked, home, backend.tier)
-        };
-        self.backends
-            .iter()
-            .filter(reached)
-            .all(|backend| !self.is_open(backend))
+        let open = self.open_tiers(asked, home);
+        let reach = |kind: &Kind| open[kind.tier as usize] && kind.may_serve(asked.demand);
+        let reached: Vec<bool> = self.table.kinds.iter().map(reach).collect();
+        let rows = &mut self.table.rows.iter().zip(self.backends);
+        rows.filter(|(row, _)| row.admits && row.kind.is_some_and(|kind| reached[kind]))
+            .all(|(row, backend)| self.is_row_shut(row, backend))
     }
 
-    /// Whether `backend` could still give `asked` its first token in time, had it
-    /// nothing else to do: if not, another may.
-    pub(super) fn is_in_time(&self, backend: &Backend, asked: Asked<'_>, work: Prefill) -> bool {
-        let least = backend.pace.known_prefill(work);
+    fn is_row_shut(&self, row: &Row, backend: &Backend) -> bool {
+        if row.holds(self.now) {
+            row.is_shut()
+        } else {
+            !self.is_open(backend)
+        }
+    }
+
+    /// Whether a backend that takes `least` seconds of prefill could still give `asked`
+    /// its first token in time, had it nothing else to do: if not, another may.
+    pub(super) fn is_in_time(&self, asked: Asked<'_>, least: f64) -> bool {
         let wanted = asked.demand.first_token_by;
         wanted.is_none_or(|wanted| self.now + span(least) <= wanted)
     }
@@ -111,14 +269,25 @@ impl Fleet<'_> {
     }
 
     /// How well `backend` suits `asked`, at home in `home`, whose prefill is `work`.
-    pub(super) fn rank(
+    fn rank(
         &self,
-        backend: &Backend,
+        (row, backend): (&Row, &Backend),
         asked: Asked<'_>,
         (home, work): (Tier, Prefill),
     ) -> Rank {
-        let first_token = self.first_token_after(backend, work);
-        let used = self.use_with(backend, asked);
+        let aged;
+        let row = if row.holds(self.now) {
+            row
+        } else {
+            let account = self.ledger.account(backend.id);
+            aged = Row::of((backend, account), row.kind, self.terms());
+            &aged
+        };
+        let first_token = row.first_token_after(self.now, work);
+        let used = backend.capacity.as_ref().map_or(1.0, |capacity| {
+            let prompt = asked.bulk(asked.demand.output, capacity).prompt;
+            row.use_with(prompt, asked.shape.sequences())
+        });
         let larger = if backend.tier > home {
             LARGER_TIER
         } else {
@@ -126,10 +295,10 @@ impl Fleet<'_> {
         };
         Rank {
             // One on trial is taken for what it may be, or it would never be tried.
-            degraded: backend.health == Health::Degraded && backend.trust != Trust::Trial,
+            degraded: row.degraded,
             slow: backend.tier == Tier::Offload && asked.demand.work != Work::Aside,
             cost: first_token.as_secs_f64() + PRESSURE * used * used + larger,
-            sequences: self.ledger.account(backend.id).sequences(),
+            sequences: row.sequences(),
             slot: backend.id.slot,
         }
     }
@@ -143,55 +312,26 @@ impl Fleet<'_> {
     /// Seconds of prefill that `demand` costs where it is computed fastest.
     pub(super) fn foreseen_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
         let work = Prefill::of(demand);
-        self.fastest((demand, shape), |backend| backend.pace.prefill(work))
+        self.fastest((demand, shape), |row| row.prefill(work))
     }
 
     /// Seconds of prefill without which it cannot have a first token anywhere, on
     /// engines with nothing else to do; zero where they are not known well enough.
     pub(super) fn least_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
         let work = Prefill::of(demand);
-        self.fastest((demand, shape), |backend| backend.pace.known_prefill(work))
+        self.fastest((demand, shape), |row| row.known_prefill(work))
     }
 
     /// The least of `seconds` over all backends that could ever hold it, up or not.
-    fn fastest(
-        &self,
-        (demand, shape): (&Demand, &Shape),
-        seconds: impl Fn(&Backend) -> f64,
-    ) -> f64 {
-        // Backends are mostly alike: what one could hold the next could.
-        let mut last = None;
-        let mut could_hold = |backend: &Backend| {
-            let Some((_, could)) = last.filter(|&(size, _)| size == backend.capacity) else {
-                let could = backend.could_hold(shape, demand.output);
-                last = Some((backend.capacity, could));
-                return could;
-            };
-            could
+    fn fastest(&self, (demand, shape): (&Demand, &Shape), seconds: impl Fn(&Row) -> f64) -> f64 {
+        let is_able = |kind: &Kind| {
+            let capacity = kind.capacity.as_ref();
+            kind.may_serve(demand)
+                && capacity.is_some_and(|capacity| could_hold(shape, demand.output, capacity))
         };
-        let able = self
-            .backends
-            .iter()
-            .filter(|backend| backend.may_serve(demand) && could_hold(backend));
+        let able: Vec<bool> = self.table.kinds.iter().map(is_able).collect();
+        let rows = self.table.rows.iter();
+        let able = rows.filter(|row| row.kind.is_some_and(|kind| able[kind]));
         able.map(seconds).min_by(f64::total_cmp).unwrap_or_default()
-    }
-
-    /// Share of the pool in use once the prompt is there, or of the places for
-    /// sequences, whichever is the greater.
-    fn use_with(&self, backend: &Backend, asked: Asked<'_>) -> f64 {
-        let Some(capacity) = &backend.capacity else {
-            return 1.0;
-        };
-        let prompt = asked.bulk(asked.demand.output, capacity).prompt;
-        let held = self.ledger.account(backend.id).held();
-        let used = held
-            .saturating_add(backend.foreign(self.now, self.observed_for))
-            .saturating_add(prompt);
-        let memory = used.as_f64() / capacity.blocks.as_f64().max(1.0);
-        let places = capacity.max_num_seqs.map_or(0.0, |most| {
-            let sequences = self.ledger.account(backend.id).sequences() + asked.shape.sequences();
-            Tokens::new(sequences).as_f64() / f64::from(most.max(1))
-        });
-        memory.max(places)
     }
 }

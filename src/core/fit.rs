@@ -96,10 +96,15 @@ impl Backend {
     /// How long a token of each sequence takes here with what runs, where known.
     pub(super) fn step(&self, account: &Account) -> Option<Duration> {
         self.capacity?;
+        let seconds = self.step_seconds(account)?;
+        Some(Duration::from_secs_f64(seconds.clamp(1e-4, 60.0)))
+    }
+
+    /// Seconds of a decode step of what runs here, or of one sequence.
+    pub(super) fn step_seconds(&self, account: &Account) -> Option<f64> {
         let mut load = self.load(account);
         load.sequences = load.sequences.max(1);
-        let seconds = self.pace.step(load)?;
-        Some(Duration::from_secs_f64(seconds.clamp(1e-4, 60.0)))
+        self.pace.step(load)
     }
 }
 
@@ -139,10 +144,7 @@ impl Fleet<'_> {
         match self.reservation {
             Reservation::Strict => {
                 let room = bulk.largest.ok_or(Barrier::Size)?;
-                let bound = match output {
-                    OutputLimit::Asked(bound) => bound,
-                    OutputLimit::Open { at_most } => at_most.unwrap_or(room).min(room),
-                };
+                let bound = strict_bound(output, room);
                 let blocks = asked.shape.blocks(bound, capacity);
                 let fresh = blocks - account.pinned(&asked.demand.prefix);
                 let all = capacity.blocks + asked.sketch.more();
@@ -162,6 +164,26 @@ impl Fleet<'_> {
                 fit.ok_or(Barrier::Memory)
             }
         }
+    }
+
+    /// Blocks that `asked` takes at once on a backend of `capacity`, at least; `None`
+    /// where it fits none of that size.
+    pub(super) fn least_of(
+        &self,
+        asked: Asked<'_>,
+        capacity: &Capacity,
+        output: OutputLimit,
+    ) -> Option<Blocks> {
+        if asked.demand.work == Work::Aside {
+            return Some(Blocks::ZERO);
+        }
+        let bulk = asked.bulk(output, capacity);
+        let room = bulk.largest.filter(|_| bulk.is_possible)?;
+        let blocks = match self.reservation {
+            Reservation::Strict => asked.shape.blocks(strict_bound(output, room), capacity),
+            Reservation::Forecast(_) => bulk.prompt.max(bulk.first),
+        };
+        Some(blocks.saturating_sub(asked.demand.prefix.blocks()))
     }
 
     /// Blocks to take now under the forecast, if the future peak stays within plan.
@@ -235,6 +257,14 @@ impl Fleet<'_> {
             (Growth::Foreseen, OutputLimit::Open { at_most }) => at_most.unwrap_or(Tokens::MAX),
         };
         Some(bound.clamp(Tokens::new(1), room.max(Tokens::new(1))))
+    }
+}
+
+/// Tokens that are booked for each sequence where all it may need is.
+fn strict_bound(output: OutputLimit, room: Tokens) -> Tokens {
+    match output {
+        OutputLimit::Asked(bound) => bound,
+        OutputLimit::Open { at_most } => at_most.unwrap_or(room).min(room),
     }
 }
 

@@ -3,11 +3,12 @@
 //! Placement asks them for every decision, so what is told of a request is what
 //! was, or would be, done with it. Nothing is changed here.
 
-use super::backend::{Tier, Trust};
+use super::backend::{ServedId, Tier};
 use super::demand::{Demand, OffloadRule, Work};
 use super::pace::Prefill;
 use super::placement::{Asked, Fleet, LongOnStandard};
 use super::roster::Backend;
+use super::table::Kind;
 
 /// Why a request cannot go to one backend now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,16 +128,24 @@ impl Choice {
 impl Backend {
     /// Why the model, the tenant or the request does not allow this backend.
     pub(super) fn forbids(&self, demand: &Demand) -> Option<Barrier> {
-        if !self.is_active() {
-            Some(Barrier::Gone)
-        } else if !self.serves.contains(&demand.served) {
-            Some(Barrier::Model)
-        } else if self.tier == Tier::Offload && demand.offload == OffloadRule::Never {
-            Some(Barrier::Offload)
+        if self.is_active() {
+            forbidden((self.tier, &self.serves), demand)
         } else {
-            let allowed = demand.tiers.contains(self.tier);
-            (!allowed).then_some(Barrier::TierForbidden)
+            Some(Barrier::Gone)
         }
+    }
+}
+
+/// Why the model, the tenant or the request does not allow a backend of this tier
+/// that serves these.
+pub(super) fn forbidden((tier, serves): (Tier, &[ServedId]), demand: &Demand) -> Option<Barrier> {
+    if !serves.contains(&demand.served) {
+        Some(Barrier::Model)
+    } else if tier == Tier::Offload && demand.offload == OffloadRule::Never {
+        Some(Barrier::Offload)
+    } else {
+        let allowed = demand.tiers.contains(tier);
+        (!allowed).then_some(Barrier::TierForbidden)
     }
 }
 
@@ -163,7 +172,7 @@ impl Fleet<'_> {
             Some(Barrier::SetAside)
         } else if !aside && !self.is_open(backend) {
             Some(Barrier::Prefill)
-        } else if !self.is_in_time(backend, asked, work) {
+        } else if !self.is_in_time(asked, backend.pace.known_prefill(work)) {
             Some(Barrier::Late)
         } else {
             let kept = self.keeps_pace(backend, asked);
@@ -181,15 +190,12 @@ impl Fleet<'_> {
         match tier {
             _ if tier == home || asked.demand.work == Work::Aside => true,
             Tier::Standard => {
-                let is_larger_up = |backend: &Backend| {
-                    backend.tier == Tier::Large
-                        && backend.admits()
-                        && backend.trust == Trust::Whole
-                        && backend.may_serve(asked.demand)
+                let is_larger_up = |kind: &Kind| {
+                    kind.tier == Tier::Large && kind.trusted > 0 && kind.may_serve(asked.demand)
                 };
                 home == Tier::Large
                     && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
-                    && !self.backends.iter().any(is_larger_up)
+                    && !self.table.kinds.iter().any(is_larger_up)
             }
             Tier::Large => home < tier && self.waiting[tier as usize] == 0,
             Tier::Offload => {
@@ -208,8 +214,11 @@ impl Fleet<'_> {
         let soonest = offload
             .map(|backend| self.first_token_after(backend, Prefill::of(asked.demand)))
             .min();
+        let (drain, waiting) = self.drain;
+        let queued = self.waiting.iter().any(|&waiting| waiting > 0);
+        let wait = queued.then(|| drain.time_for(self.now, waiting)).flatten();
         soonest
-            .zip(self.wait)
+            .zip(wait)
             .is_some_and(|(first_token, wait)| first_token < wait)
     }
 }

@@ -81,7 +81,10 @@ pub(super) enum Booking {
 /// The books of a pool.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    accounts: BTreeMap<BackendId, Account>,
+    /// Whose accounts these are, in the order of their generations, which no two
+    /// backends share.
+    owners: Vec<BackendId>,
+    accounts: Vec<Account>,
     homes: BTreeMap<LeaseId, BackendId>,
     next: u64,
 }
@@ -120,29 +123,37 @@ impl Entry {
 
 impl Ledger {
     pub(super) fn open(&mut self, backend: BackendId) {
-        self.accounts.entry(backend).or_default();
+        if let Err(place) = self.place_of(backend) {
+            self.owners.insert(place, backend);
+            self.accounts.insert(place, Account::default());
+        }
     }
 
     /// Forgets an account nobody holds anything on; keeps it otherwise.
     pub(super) fn close_if_empty(&mut self, backend: BackendId) -> bool {
-        let empty = self.accounts.get(&backend).is_none_or(Account::is_empty);
+        let Ok(place) = self.place_of(backend) else {
+            return true;
+        };
+        let empty = self.accounts[place].is_empty();
         if empty {
-            self.accounts.remove(&backend);
+            self.owners.remove(place);
+            self.accounts.remove(place);
         }
         empty
     }
 
     /// The size of a backend is known, or has changed: its forecast is made anew.
     pub(super) fn on_capacity(&mut self, backend: BackendId, capacity: Capacity) {
-        if let Some(account) = self.accounts.get_mut(&backend) {
-            account.on_capacity(capacity);
+        if let Ok(place) = self.place_of(backend) {
+            self.accounts[place].on_capacity(capacity);
         }
     }
 
     pub(super) fn account(&self, backend: BackendId) -> &Account {
-        self.accounts
-            .get(&backend)
-            .expect("a backend's account is open while the backend exists")
+        let place = self
+            .place_of(backend)
+            .expect("a backend's account is open while the backend exists");
+        &self.accounts[place]
     }
 
     pub(super) fn home(&self, lease: LeaseId) -> BackendId {
@@ -182,8 +193,8 @@ impl Ledger {
 
     /// What is not seen on `backend` has gone on at `step` a token.
     pub(super) fn age(&mut self, now: Time, backend: BackendId, step: Duration) {
-        if let Some(account) = self.accounts.get_mut(&backend) {
-            account.age(now, step);
+        if let Ok(place) = self.place_of(backend) {
+            self.accounts[place].age(now, step);
         }
     }
 
@@ -196,18 +207,24 @@ impl Ledger {
 
     /// Whether every balance equals the sum of its leases.
     pub(super) fn audit(&self) -> bool {
-        let leases: usize = self.accounts.values().map(Account::count).sum();
+        let leases: usize = self.accounts.iter().map(Account::count).sum();
         let right = |(backend, account): (&BackendId, &Account)| {
             let at_home = |lease| self.homes.get(&lease) == Some(backend);
             account.audit() && account.ids().all(at_home)
         };
-        self.homes.len() == leases && self.accounts.iter().all(right)
+        let mut accounts = self.owners.iter().zip(&self.accounts);
+        self.homes.len() == leases && accounts.all(right)
     }
 
     fn account_mut(&mut self, backend: BackendId) -> &mut Account {
-        self.accounts
-            .get_mut(&backend)
-            .expect("a lease's account is open")
+        let place = self.place_of(backend).expect("a lease's account is open");
+        &mut self.accounts[place]
+    }
+
+    /// Where the account of `backend` is, or would be.
+    fn place_of(&self, backend: BackendId) -> Result<usize, usize> {
+        self.owners
+            .binary_search_by_key(&backend.generation, |owner| owner.generation)
     }
 }
 

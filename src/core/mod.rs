@@ -30,6 +30,7 @@ pub mod rate;
 pub mod reject;
 mod roster;
 pub mod stats;
+mod table;
 pub mod time;
 mod trunk;
 pub mod units;

@@ -119,6 +119,11 @@ impl Prefill {
         all
     }
 
+    /// How long it takes where a thousand tokens and a million pairs take that.
+    pub(super) fn seconds(self, (tokens, pairs): (f64, f64)) -> f64 {
+        (tokens * self.tokens + pairs * self.pairs).max(0.0)
+    }
+
     pub(super) fn add(&mut self, other: Self) {
         self.tokens += other.tokens;
         self.pairs += other.pairs;
@@ -213,8 +218,18 @@ impl Pace {
 
     /// Seconds of prefill that `work` is.
     pub(super) fn prefill(&self, work: Prefill) -> f64 {
+        work.seconds(self.prefill_pace())
+    }
+
+    /// Seconds of a thousand tokens of prefill, and of a million pairs.
+    pub(super) const fn prefill_pace(&self) -> (f64, f64) {
         let [_, tokens, pairs] = self.prefill.coefficients;
-        (tokens * work.tokens + pairs * work.pairs).max(0.0)
+        (tokens, pairs)
+    }
+
+    /// Whether that was seen, here or on a sibling.
+    pub(super) const fn knows_prefill(&self) -> bool {
+        self.knows_prefill
     }
 
     /// The same, or zero where it is only guessed: whoever is refused for it must

@@ -5,7 +5,7 @@
 //! can take it *now* without passing its limit? Live fit decides, never a fixed
 //! length. Nothing is changed here.
 
-use super::backend::{BackendId, Tier, TierSet, Trust};
+use super::backend::{BackendId, Tier, TierSet};
 use super::demand::{Demand, Length, OffloadRule, OutputLimit, Work};
 use super::dispatch::DispatchPolicy;
 use super::fit::{Fit, Sketch};
@@ -13,11 +13,12 @@ use super::footprint::Shape;
 use super::gates::{Barrier, Choice};
 use super::ledger::Ledger;
 use super::lengths::Lengths;
-use super::pace::Prefill;
 use super::queue::TicketId;
 use super::roster::Backend;
+use super::table::{Kind, Table};
 use super::time::Time;
 use super::units::{Blocks, Tokens};
+use super::waits::Drain;
 use std::time::Duration;
 
 /// How much is reserved for a request.
@@ -112,6 +113,8 @@ pub(super) struct Asked<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Fleet<'a> {
     pub(super) backends: &'a [Backend],
+    /// Their figures, in the same order.
+    pub(super) table: &'a Table,
     pub(super) ledger: &'a Ledger,
     pub(super) lengths: &'a Lengths,
     pub(super) reservation: &'a Reservation,
@@ -119,8 +122,8 @@ pub(super) struct Fleet<'a> {
     pub(super) dispatch: &'a DispatchPolicy,
     /// Waiters by home tier.
     pub(super) waiting: [u32; Tier::ALL.len()],
-    /// How long the queue ahead is expected to take, where known.
-    pub(super) wait: Option<Duration>,
+    /// How fast memory comes free, and tokens that wait for it.
+    pub(super) drain: (&'a Drain, Tokens),
     /// Scrapes older than this say nothing.
     pub(super) observed_for: Duration,
     pub(super) now: Time,
@@ -184,13 +187,10 @@ impl Fleet<'_> {
         let (mut some, mut unknown) = (false, false);
         let (mut limit, mut pool) = (Tokens::ZERO, Tokens::ZERO);
         let mut clamp: Option<(Tier, Tokens)> = None;
-        for backend in self
-            .backends
-            .iter()
-            .filter(|backend| backend.may_serve(asked.demand))
-        {
+        let kinds = self.table.kinds.iter();
+        for kind in kinds.filter(|kind| kind.may_serve(asked.demand)) {
             some = true;
-            let Some(capacity) = &backend.capacity else {
+            let Some(capacity) = &kind.capacity else {
                 unknown = true;
                 continue;
             };
@@ -204,9 +204,9 @@ impl Fleet<'_> {
                 OutputLimit::Asked(bound) if bound > room => {
                     let clampable =
                         asked.demand.work == Work::Generate && bound <= capacity.max_model_len;
-                    clamp = clamp.max(clampable.then_some((backend.tier, room)));
+                    clamp = clamp.max(clampable.then_some((kind.tier, room)));
                 }
-                _ => possible = possible.with(backend.tier),
+                _ => possible = possible.with(kind.tier),
             }
         }
         if !possible.is_empty() {
@@ -243,19 +243,11 @@ impl Fleet<'_> {
         if asked.demand.length == Length::Long {
             return true;
         }
-        let smallest = self
-            .backends
-            .iter()
-            .filter(|b| b.is_active() && b.capacity.is_some())
-            .map(|b| b.tier)
-            .min();
-        let pools = self
-            .backends
-            .iter()
-            .filter(|b| b.is_active() && Some(b.tier) == smallest);
-        let pool = pools
-            .filter_map(|b| b.capacity.map(|capacity| capacity.pool()))
-            .max();
+        let known = self.table.kinds.iter();
+        let known = known.filter_map(|kind| Some((kind.tier, kind.capacity?.pool())));
+        let smallest = known.clone().map(|(tier, _)| tier).min();
+        let pools = known.filter(|&(tier, _)| Some(tier) == smallest);
+        let pool = pools.map(|(_, pool)| pool).max();
         let expected =
             self.reservation.expected_output(asked.demand.output) * asked.shape.sequences();
         pool.is_some_and(|pool| {
@@ -266,96 +258,29 @@ impl Fleet<'_> {
     /// Whether a backend that is up could hold it in a tier that is open to it:
     /// if not, waiting is for a backend to come back, not for memory.
     pub(super) fn is_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
-        self.backends
-            .iter()
-            .any(|backend| self.serves(backend, asked, home, output))
+        let kinds = &mut self.table.kinds.iter();
+        kinds.any(|kind| kind.admitting > 0 && self.serves(kind, asked, (home, output)))
     }
 
     /// Whether one of those is in whole trust: if so, what is not takes no more
     /// than its trial.
     pub(super) fn is_well_served(&self, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
-        self.backends.iter().any(|backend| {
-            backend.trust == Trust::Whole && self.serves(backend, asked, home, output)
-        })
+        let kinds = &mut self.table.kinds.iter();
+        kinds.any(|kind| kind.trusted > 0 && self.serves(kind, asked, (home, output)))
     }
 
-    fn serves(&self, backend: &Backend, asked: Asked<'_>, home: Tier, output: OutputLimit) -> bool {
-        let reachable = match backend.tier {
+    fn serves(&self, kind: &Kind, asked: Asked<'_>, (home, output): (Tier, OutputLimit)) -> bool {
+        let reachable = match kind.tier {
             tier if tier == home || asked.demand.work == Work::Aside => true,
             Tier::Standard => self.tier_is_open(asked, home, Tier::Standard),
             Tier::Large => home < Tier::Large,
             Tier::Offload => asked.demand.offload == OffloadRule::WhenFaster,
         };
         reachable
-            && backend.admits()
-            && backend.may_serve(asked.demand)
-            && backend
+            && kind.may_serve(asked.demand)
+            && kind
                 .capacity
                 .is_some_and(|capacity| asked.bulk(output, &capacity).is_possible)
-    }
-
-    /// The best backend that can take `asked` now, or `None`. Backends short of
-    /// trust take more than that allows only where nothing better is up.
-    pub(super) fn place(
-        &self,
-        asked: Asked<'_>,
-        home: Tier,
-        output: OutputLimit,
-    ) -> Option<Placement> {
-        let trusted = |backend: &Backend| backend.is_trusted_with(asked.demand.work);
-        let place = self.place_where(asked, (home, output), trusted);
-        if place.is_some() || self.backends.iter().all(trusted) {
-            return place;
-        }
-        if self.is_well_served(asked, home, output) {
-            return None;
-        }
-        self.place_where(asked, (home, output), |_| true)
-    }
-
-    fn place_where(
-        &self,
-        asked: Asked<'_>,
-        (home, output): (Tier, OutputLimit),
-        may_take: impl Fn(&Backend) -> bool,
-    ) -> Option<Placement> {
-        let work = Prefill::of(asked.demand);
-        let open = self.open_tiers(asked, home);
-        let may_go = |backend: &&Backend| {
-            may_take(backend) && self.barrier(backend, asked, (&open, work)).is_none()
-        };
-        let has_room = |backend| self.room(backend, asked, (home, output)).is_ok();
-        // While others wait most likely none has, and then which is best is not asked.
-        let waits = self.waiting.iter().any(|&waiting| waiting > 0);
-        if waits && !self.backends.iter().filter(may_go).any(has_room) {
-            return None;
-        }
-        let ranked = self.backends.iter().filter(may_go);
-        let mut ranked: Vec<_> = ranked
-            .map(|backend| (self.rank(backend, asked, (home, work)), backend))
-            .collect();
-        // A fit is the costly question, so the first answer counts.
-        ranked.sort_unstable_by(|(left, _), (right, _)| left.order(right));
-        let alone = ranked.len() == 1;
-        ranked
-            .into_iter()
-            .enumerate()
-            .find_map(|(passed, (_, backend))| {
-                let choice = match passed {
-                    0 if alone => Choice::Only,
-                    0 => Choice::Best,
-                    _ => Choice::Next,
-                };
-                let fit = self.room(backend, asked, (home, output)).ok()?;
-                Some(Placement {
-                    backend: backend.id,
-                    tier: backend.tier,
-                    blocks: fit.blocks,
-                    output: fit.output,
-                    home,
-                    choice,
-                })
-            })
     }
 
     /// What `asked`, at home in `home`, would take on `backend`, if there is room.

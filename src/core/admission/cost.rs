@@ -99,8 +99,8 @@ impl Admission {
     /// Seconds a prefill takes one backend, on average, and all of them side by side.
     fn prefill_of_all(&self, work: Prefill) -> PrefillTime {
         let (mut rate, mut backends) = (0.0, 0.0);
-        for backend in self.usable().take(SAMPLED) {
-            rate += 1.0 / backend.pace.prefill(work).max(1e-6);
+        for row in self.table.usable().take(SAMPLED) {
+            rate += 1.0 / row.prefill(work).max(1e-6);
             backends += 1.0;
         }
         let all = self.extent.backends;
@@ -116,13 +116,9 @@ impl Admission {
     /// Seconds of a decode step as loaded as backends are now.
     fn step(&self) -> f64 {
         let (mut seconds, mut backends) = (0.0, 0.0);
-        for backend in self.usable().take(SAMPLED) {
-            let mut load = backend.load(self.ledger.account(backend.id));
-            load.sequences = load.sequences.max(1);
-            if let Some(step) = backend.pace.step(load) {
-                seconds += step;
-                backends += 1.0;
-            }
+        for step in self.table.usable().take(SAMPLED).filter_map(|row| row.step) {
+            seconds += step;
+            backends += 1.0;
         }
         if backends > 0.0 {
             seconds / backends

@@ -18,6 +18,7 @@ use crate::core::placement::{Asked, Placement, Prospect};
 use crate::core::queue::{Lacked, TicketId, Unserved, Waiter};
 use crate::core::reject::Reject;
 use crate::core::roster::Backend;
+use crate::core::table::Row;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 
@@ -90,6 +91,7 @@ impl Admission {
     /// that are too large for what is free, since they may never fit again.
     pub(super) fn recheck(&mut self, now: Time, out: &mut Vec<Effect>) {
         self.extent = self.measured_extent();
+        self.survey(now);
         self.round.thorough = true;
         self.start_round(now, out);
     }
@@ -139,16 +141,11 @@ impl Admission {
     /// The next waiter in order that this round has not looked at and that may
     /// fit. Marks those that cannot as looked at, up to the allowed number.
     fn next_unexamined(&mut self, now: Time, walk: &mut Walk) -> Option<Turn> {
-        let late = self.policy.dispatch.late;
-        let open = |b: &Backend| b.admits() && b.is_open(now, late, self.ledger.account(b.id));
-        if !self.round.thorough && !self.backends.iter().any(open) {
+        if !self.round.thorough && self.open_rows(now).next().is_none() {
             return None;
         }
         let largest = self.largest_free(now);
-        let can_set_aside = self
-            .backends
-            .iter()
-            .any(|b| b.admits() && b.set_aside.is_none());
+        let can_set_aside = self.table.can_set_aside();
         let mut passed = Vec::new();
         let mut found = None;
         for turn in self.flows.in_order(self.round.resume) {
@@ -184,27 +181,30 @@ impl Admission {
     }
 
     pub(super) fn has_set_aside(&self, ticket: TicketId) -> bool {
-        self.backends
-            .iter()
-            .any(|backend| backend.set_aside == Some(ticket))
+        self.table.has_set_aside(ticket)
     }
 
-    /// The most tokens that are free on any one backend that may be sent more.
-    fn largest_free(&self, now: Time) -> Tokens {
+    /// Backends that may be sent more.
+    fn open_rows(&self, now: Time) -> impl Iterator<Item = &Row> {
         let late = self.policy.dispatch.late;
-        let free = self
-            .backends
-            .iter()
-            .filter(|b| b.admits() && b.is_open(now, late, self.ledger.account(b.id)))
-            .filter_map(|backend| {
-                let capacity = backend.capacity?;
-                let held = self.ledger.account(backend.id).held();
-                // Shared blocks a newcomer would not need are not known here: count
-                // everything shared as free, so that nobody is skipped wrongly.
-                let free =
-                    capacity.blocks.saturating_sub(held) + self.ledger.account(backend.id).shared();
-                Some(free.tokens(capacity.block_size))
-            });
+        let rows = self.table.rows.iter().zip(&self.backends);
+        let open = rows.filter(move |(row, backend)| {
+            let is_open = || backend.is_open(now, late, self.ledger.account(backend.id));
+            row.admits
+                && if row.holds(now) {
+                    !row.is_shut()
+                } else {
+                    is_open()
+                }
+        });
+        open.map(|(row, _)| row)
+    }
+
+    /// The most tokens that are free on any one backend that may be sent more. Shared
+    /// blocks a newcomer would not need are not known here: everything shared counts
+    /// as free, so that nobody is skipped wrongly.
+    fn largest_free(&self, now: Time) -> Tokens {
+        let free = self.open_rows(now).map(|row| row.loose);
         free.max().unwrap_or(Tokens::ZERO)
     }
 
@@ -450,8 +450,9 @@ impl Admission {
         let Some(id) = best.map(|backend| backend.id) else {
             return;
         };
-        for backend in self.backends.iter_mut().filter(|backend| backend.id == id) {
-            backend.set_aside = Some(ticket);
+        if let Some(place) = self.place_of(id) {
+            self.backends[place].set_aside = Some(ticket);
+            self.table.rows[place].set_aside = Some(ticket);
         }
     }
 }

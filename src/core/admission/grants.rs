@@ -38,6 +38,7 @@ impl Admission {
             self.on_taken(place.backend, lease);
             self.on_sent(now, (place.backend, lease), demand);
         }
+        self.note(now, place.backend);
         let capacity = self.capacity_of(place.backend);
         // What holds nothing may go where too much is held.
         let held = self.ledger.account(place.backend).held();

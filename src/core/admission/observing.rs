@@ -49,7 +49,9 @@ impl Admission {
             },
             share,
         });
-        if foreign < before.0 || backend.watch.is_easier_than(&before.1) {
+        let is_easier = foreign < before.0 || backend.watch.is_easier_than(&before.1);
+        self.note(now, id);
+        if is_easier {
             self.start_round(now, out);
         }
     }
@@ -82,6 +84,7 @@ impl Admission {
         }
         if let Some(step) = backend.step(account) {
             self.ledger.age(now, id, step);
+            self.note(now, id);
         }
     }
 }

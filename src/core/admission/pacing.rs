@@ -46,7 +46,7 @@ impl Admission {
         };
         let late = self.policy.dispatch.late;
         let account = self.ledger.account(id);
-        if let Some(backend) = self.backends.iter_mut().find(|backend| backend.id == id) {
+        if let Some(backend) = self.place_of(id).map(|place| &mut self.backends[place]) {
             let sent = Sent {
                 work,
                 first_token,
@@ -62,48 +62,58 @@ impl Admission {
     pub(super) fn on_emitted(&mut self, now: Time, lease: LeaseId, generated: Tokens) -> bool {
         let id = self.ledger.home(lease);
         let account = self.ledger.account(id);
-        let Some(backend) = self.backends.iter_mut().find(|backend| backend.id == id) else {
+        let Some(place) = self.place_of(id) else {
             return false;
         };
+        let backend = &mut self.backends[place];
         let load = backend.load(account);
         let first = backend.ahead.on_first_token(now, lease, load);
         let grown = backend.ahead.on_growth(now, lease, generated, load);
         for sample in first.into_iter().chain(grown) {
-            self.learn(id, sample);
+            self.learn(now, id, sample);
         }
+        self.note_at(now, place);
         self.look_at_gates(now)
     }
 
     /// Takes prefill without a first token to be seen as done once its time has
     /// passed. Says whether a gate has opened.
     pub(super) fn forget_assumed(&mut self, now: Time) -> bool {
-        for backend in &mut self.backends {
-            backend.ahead.forget_assumed(now);
+        for place in 0..self.backends.len() {
+            if self.table.rows[place].next_assumed <= now {
+                self.backends[place].ahead.forget_assumed(now);
+                self.note_at(now, place);
+            }
         }
         self.look_at_gates(now)
     }
 
     /// When the next of it is, where a gate may open by that.
     pub(super) fn next_assumed(&self) -> Option<Time> {
-        let shut = self.backends.iter().filter(|backend| backend.shut);
-        shut.filter_map(|backend| backend.ahead.next_assumed())
-            .min()
+        let shut = self.table.rows.iter().filter(|row| row.noted_shut);
+        let next = shut.map(|row| row.next_assumed).min();
+        next.filter(|&next| next < Time::NEVER)
     }
 
     /// Notes which gates are shut; whether one that was is not.
     fn look_at_gates(&mut self, now: Time) -> bool {
-        let late = self.policy.dispatch.late;
         let mut opened = false;
-        for backend in &mut self.backends {
-            let account = self.ledger.account(backend.id);
-            let shut = !backend.is_open(now, late, account);
-            opened |= backend.shut && !shut;
-            backend.shut = shut;
+        for place in 0..self.backends.len() {
+            if !self.table.rows[place].holds(now) {
+                self.note_at(now, place);
+            }
+            let row = &mut self.table.rows[place];
+            let shut = row.is_shut();
+            if row.noted_shut != shut {
+                opened |= !shut;
+                row.noted_shut = shut;
+                self.backends[place].shut = shut;
+            }
         }
         opened
     }
 
-    fn learn(&mut self, id: BackendId, sample: Sample) {
+    fn learn(&mut self, now: Time, id: BackendId, sample: Sample) {
         let Some(tier) = self.backend(id).map(|backend| backend.tier) else {
             return;
         };
@@ -120,6 +130,11 @@ impl Admission {
                 backend.pace.learn(sample, Some(paces));
             } else if news {
                 backend.pace.follow(paces, aged);
+            }
+        }
+        for place in 0..self.backends.len() {
+            if news && self.backends[place].tier == tier {
+                self.note_at(now, place);
             }
         }
     }

@@ -63,7 +63,7 @@ impl Admission {
     /// A backend leaves: nothing new goes there, and its books stay open until
     /// the last lease on them ends.
     pub fn remove_backend(&mut self, now: Time, id: BackendId, out: &mut Vec<Effect>) {
-        self.retire(id, Standing::Removed);
+        self.retire(now, id, Standing::Removed);
         self.recheck(now, out);
     }
 
@@ -76,7 +76,7 @@ impl Admission {
             return id;
         };
         if !old.is_active() {
-            self.retire(id, Standing::Restarted);
+            self.retire(now, id, Standing::Restarted);
             return id;
         }
         let facts = BackendFacts {
@@ -86,11 +86,12 @@ impl Admission {
             capacity: old.capacity,
             health: Health::Starting,
         };
-        self.retire(id, Standing::Restarted);
+        self.retire(now, id, Standing::Restarted);
         let new = self.add_backend(now, facts, out);
         if let Some(backend) = self.backend_mut(new) {
             backend.pace = old.pace;
         }
+        self.note(now, new);
         new
     }
 
@@ -258,26 +259,28 @@ impl Admission {
     }
 
     pub(super) fn backend(&self, id: BackendId) -> Option<&Backend> {
-        self.backends.iter().find(|backend| backend.id == id)
+        self.place_of(id).map(|place| &self.backends[place])
     }
 
     pub(super) fn backend_mut(&mut self, id: BackendId) -> Option<&mut Backend> {
-        self.backends.iter_mut().find(|backend| backend.id == id)
+        self.place_of(id).map(|place| &mut self.backends[place])
     }
 
-    fn retire(&mut self, id: BackendId, standing: Standing) {
+    fn retire(&mut self, now: Time, id: BackendId, standing: Standing) {
         if let Some(backend) = self.backend_mut(id) {
             backend.standing = standing;
             backend.set_aside = None;
         }
-        self.close_retired(id);
+        self.close_retired(now, id);
+        self.survey(now);
     }
 
     /// Forgets a retired backend once nothing is held on its books.
-    pub(super) fn close_retired(&mut self, id: BackendId) {
+    pub(super) fn close_retired(&mut self, now: Time, id: BackendId) {
         let retired = self.backend(id).is_some_and(|backend| !backend.is_active());
         if retired && self.ledger.close_if_empty(id) {
             self.backends.retain(|backend| backend.id != id);
+            self.survey(now);
         }
     }
 
