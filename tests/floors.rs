@@ -53,6 +53,9 @@ const CRATES_NOT_IN_CORE: [&str; 8] = [
     "serde_json",
 ];
 
+/// Macros that write to a terminal as it is.
+const PRINTS: [&str; 4] = ["println", "eprint", "eprintln", "dbg"];
+
 const LONGEST_FILE: usize = 500;
 const LONGEST_FUNCTION: usize = 60;
 
@@ -106,6 +109,16 @@ fn no_file_is_longer_than_500_lines() {
 #[test]
 fn no_function_is_longer_than_60_lines() {
     check(&sources(&["src", "tests", "benches"]), long_functions);
+}
+
+#[test]
+fn commands_reach_a_terminal_by_one_way_only() {
+    let commands: Vec<_> = sources(&["src"])
+        .into_iter()
+        .filter(|s| module_name(s) == Some("cli"))
+        .collect();
+    assert!(commands.len() > 20, "{} files", commands.len());
+    check(&commands, prints_of_their_own);
 }
 
 // === the scanners, on texts that break the rules ===
@@ -182,6 +195,21 @@ fn a_module_that_nobody_placed_is_found() {
             what
         }]
     );
+}
+
+#[test]
+fn a_print_past_the_one_way_to_a_terminal_is_found() {
+    for text in [
+        "fn f() { println!(\"x\"); }",
+        "fn f() { eprint!(\"x\"); }",
+        "fn f() { dbg!(1); }",
+        "fn f() { if g() { eprintln!(); } }",
+    ] {
+        let found = prints_of_their_own(&source("src/cli/check.rs", text));
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+    }
+    let text = "fn f() { say(format_args!(\"println!(x)\")); }";
+    assert_eq!(prints_of_their_own(&source("src/cli/check.rs", text)), []);
 }
 
 #[test]
@@ -362,6 +390,16 @@ fn impurities(source: &Source) -> Vec<Finding> {
     let mut names = Vec::new();
     scan::names(tokens(source), &banned, &mut names);
     let say = |(line, name)| finding(source, line, format!("the core names {name}"));
+    names.into_iter().map(say).collect()
+}
+
+/// Prints that do not go through `cli::plain`, which takes out of them what a terminal
+/// would obey.
+fn prints_of_their_own(source: &Source) -> Vec<Finding> {
+    let banned = |name: &str, _: Follows| PRINTS.contains(&name);
+    let mut names = Vec::new();
+    scan::names(tokens(source), &banned, &mut names);
+    let say = |(line, name)| finding(source, line, format!("{name}! in a command, not say"));
     names.into_iter().map(say).collect()
 }
 

@@ -179,6 +179,60 @@ fn instances_that_share_a_card_are_warned_of_on_stderr() {
 }
 
 #[test]
+fn more_than_the_card_has_ends_with_1_and_a_problem() {
+    let folder = Folder::of("over", "qwen3-1.7b");
+    let flags = ["--gpu", "l40s", "--kv-cache-memory-bytes", "100GiB"];
+    let told = folder.json(&flags, 1);
+    let problem = told["details"]["problem"].as_str().unwrap();
+    assert!(problem.contains("GiB more than it has"), "{problem}");
+    assert_eq!(told["flags"], json!([]));
+    let sum = [
+        "--instances-per-gpu",
+        "2",
+        "--gpu-memory-utilization",
+        "0.6",
+    ];
+    let output = folder.plan(&[&["--gpu", "l40s"], &sum[..]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(said.contains("1.20 times what it has"), "{said}");
+}
+
+#[test]
+fn what_the_file_leaves_out_is_warned_of_in_words_and_in_json() {
+    let folder = Folder::of("gaps", "llama-3.1-8b");
+    let config = fs::read_to_string(folder.0.join("config.json")).unwrap();
+    folder.write(
+        "config.json",
+        config.replace("vocab_size", "words").as_bytes(),
+    );
+    let flags = ["--gpu", "l40s"];
+    let told = folder.json(&flags, 0);
+    let warning = told["details"]["warnings"][0].as_str().unwrap();
+    assert!(
+        warning.starts_with("config.json has no vocab_size: 32000 is assumed"),
+        "{warning}"
+    );
+    let said = said(&folder.plan(&flags));
+    assert!(said.contains(&format!("warning: {warning}")), "{said}");
+}
+
+#[test]
+fn an_output_that_nobody_reads_to_its_end_ends_quietly() {
+    let folder = Folder::of("pipe", "llama-3.1-8b");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let command = command.arg("plan").arg(&folder.0).args(["--gpu", "l40s"]);
+    // A pipe whose reader is gone before anything is written.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = command.stdout(writer).output().unwrap();
+    assert_eq!(
+        (output.status.code(), said(&output).as_str()),
+        (Some(0), "")
+    );
+}
+
+#[test]
 fn a_load_says_tokens_context_and_instances() {
     let folder = Folder::of("load", "llama-3.1-8b");
     let load = [
@@ -198,6 +252,9 @@ fn a_load_says_tokens_context_and_instances() {
     let told = folder.json(&load, 0);
     let load = &told["details"]["load"];
     assert_eq!(load["requests_per_second"], 4.0);
+    let asked = ["prompt_p50", "prompt_p99", "output_p50", "output_p99"];
+    let asked = asked.map(|name| load[format!("{name}_tokens")].as_u64());
+    assert_eq!(asked, [2_000, 12_000, 300, 1_200].map(Some));
     let needed = load["kv_tokens_needed"].as_u64().unwrap();
     assert!(needed > load["mean_kv_tokens"].as_u64().unwrap(), "{load}");
     let context = load["max_model_len_needed"].as_u64().unwrap();
@@ -292,8 +349,13 @@ fn ranks_that_the_model_does_not_divide_by_end_with_2_and_no_figure() {
 #[test]
 fn bad_flags_end_with_2() {
     let good = Folder::of("flags", "llama-3.1-8b");
-    let wrong: [&[&str]; 9] = [
+    let wrong: [&[&str]; 14] = [
         &[],
+        &["--gpu-memory", "80", "--weights", "15"],
+        &["--gpu-memory", "80", "--gpu-memory-utilization", "0"],
+        &["--gpu-memory", "80", "--gpu-memory-utilization", "0.00001"],
+        &["--gpu-memory", "80", "--block-size", "7"],
+        &["--gpu-memory", "80", "--block-size", "24"],
         &["--gpu", "abacus"],
         &["--gpu-memory", "a lot"],
         &["--gpu-memory", "80", "--gpu-memory-utilization", "1.5"],

@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::Failure;
+use super::plain::say;
 use super::remote::RemoteFlags;
 use super::rounds;
+use super::words::several;
 use crate::config::{AccessLog, Config, load_file};
 use crate::core::units::Tokens;
 use crate::sizing::advise::log::Log;
@@ -76,7 +78,10 @@ pub(super) fn advise(flags: &Flags, out: &mut impl Write) -> Result<(), Failure>
     if let Some(name) = &flags.record {
         let round = rounds::round(name, &advice, &known.flags());
         rounds::note(&round, &flags.rounds)?;
-        eprintln!("noted as {name:?} in {}", flags.rounds.display());
+        say(format_args!(
+            "noted as {name:?} in {}",
+            flags.rounds.display()
+        ));
     }
     Ok(())
 }
@@ -99,9 +104,9 @@ fn of_gateway(flags: &Flags, config: Option<Config>) -> Result<(Advice, Known), 
     let known = known(flags, config, &models)?;
     let present = known.present();
     let figures = counted.figures(&remote.json("/history")?, &present);
-    eprintln!(
+    say(format_args!(
         "lengths are read from histograms, off by less than a half; an access log has them exactly, and prefixes, splits and peaks too"
-    );
+    ));
     Ok((advise_watched(&counted.lengths, figures, &present), known))
 }
 
@@ -142,7 +147,7 @@ fn read(paths: &[PathBuf]) -> Result<Log, Failure> {
             log.read(BufReader::new(file), &name).map_err(failed)?;
         }
     }
-    eprintln!("{}", described(&log));
+    say(format_args!("{}", described(&log)));
     if log.entries.is_empty() {
         let names: Vec<String> = paths
             .iter()
@@ -157,7 +162,12 @@ fn read(paths: &[PathBuf]) -> Result<Log, Failure> {
 }
 
 fn described(log: &Log) -> String {
-    let mut text = format!("{} requests in {} lines", log.entries.len(), log.lines);
+    let (requests, lines) = (log.entries.len() as u64, log.lines);
+    let mut text = format!(
+        "{} in {}",
+        several(requests, "request"),
+        several(lines, "line")
+    );
     for (reason, lines) in &log.skipped {
         text += &format!(", {lines} {reason}");
     }
@@ -177,7 +187,7 @@ fn known(flags: &Flags, config: Option<Config>, models: &[String]) -> Result<Kno
             let seen = super::live::engines(config)?;
             for seen in &seen {
                 for problem in &seen.errors {
-                    eprintln!("{}: {problem}", seen.backend);
+                    say(format_args!("{}: {problem}", seen.backend));
                 }
             }
             known.engines_say(&seen);

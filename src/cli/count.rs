@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Failure;
+use super::plain::say;
 use crate::app::{CounterError, load_counter};
 use crate::config::{HubAccess, HubModel, HubSettings, Model, Process, Secret, TokenizerChoice};
 use crate::hub::{Hub, HubError, Wanted};
@@ -96,7 +97,7 @@ pub(super) fn count(
     let body = body(flags, input)?;
     let told = told(flags, &counter, &body)?;
     if !told.exact {
-        eprintln!("estimated: {}", why_estimated(&counter));
+        say(format_args!("estimated: {}", why_estimated(&counter)));
     }
     if flags.json {
         let text = serde_json::to_string(&told).expect("texts and numbers have a JSON form");

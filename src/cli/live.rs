@@ -17,6 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
 use super::Failure;
+use super::plain::one_line;
 use super::table::Table;
 use crate::config::{Backend, Config, Model};
 use crate::tokenize::ModelCounter;
@@ -164,7 +165,8 @@ impl Live {
             .for_each(|row| counts.row(row));
         write!(out, "{backends}\n{counts}")?;
         for finding in &self.findings {
-            writeln!(out, "{}: {}", finding.weight.name(), finding.text)?;
+            let text = one_line(&finding.text);
+            writeln!(out, "{}: {text}", finding.weight.name())?;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ mod explain;
 mod health;
 mod live;
 mod pages;
+mod plain;
 mod plan;
 mod remote;
 mod replay;
@@ -19,6 +20,7 @@ mod rounds;
 mod serve;
 mod table;
 mod top;
+mod words;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +28,8 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use thiserror::Error;
+
+use plain::{Plain, say};
 
 /// Admission gateway for vLLM clusters: counts tokens, tracks KV memory,
 /// queues, rejects and routes.
@@ -89,13 +93,16 @@ enum Failure {
     /// The run failed.
     #[error("{0}")]
     Run(String),
+    /// Whoever read the output has enough of it, as `head` does.
+    #[error("nobody reads the output any more")]
+    NotRead,
 }
 
 /// Runs the command of this process's command line. A wrong one ends the
 /// process with exit code 2.
 pub fn run() -> ExitCode {
     let flags = Flags::parse();
-    let mut out = io::stdout();
+    let mut out = Plain::new(io::stdout());
     let ended = match flags.command {
         Command::Serve(flags) => serve::serve(&flags),
         Command::Check(flags) => check::check(&flags, &mut out),
@@ -114,9 +121,9 @@ pub fn run() -> ExitCode {
     };
     let flushed = out.flush().map_err(Failure::from);
     match ended.and(flushed) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(Failure::NotRead) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("tidegate: {failure}");
+            say(format_args!("tidegate: {failure}"));
             failure.exit_code()
         }
     }
@@ -143,13 +150,17 @@ impl Failure {
         match self {
             Self::Configuration(_) => ExitCode::from(2),
             Self::Run(_) => ExitCode::from(1),
+            Self::NotRead => ExitCode::SUCCESS,
         }
     }
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Run(format!("cannot write the output: {error}"))
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::NotRead,
+            _ => Self::Run(format!("cannot write the output: {error}")),
+        }
     }
 }
 

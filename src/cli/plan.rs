@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::Failure;
+use super::plain::say;
 use crate::sizing::bytes::{self, GIB};
 use crate::sizing::engine::{KvDtype, Version};
 use crate::sizing::memory::{CARDS, Card};
@@ -49,7 +50,7 @@ struct CardFlags {
     #[arg(long, value_name = "SIZE", value_parser = read_memory)]
     gpu_memory: Option<u64>,
     /// Share of a GPU for one instance [default: 0.90 up to vLLM 0.18, then 0.92].
-    #[arg(long, value_name = "SHARE", value_parser = read_share)]
+    #[arg(long, value_name = "SHARE", value_parser = read_utilization)]
     gpu_memory_utilization: Option<u64>,
     /// The pool itself, per GPU. It overrides the utilisation and is never added to it.
     #[arg(long, value_name = "SIZE", value_parser = read_size, conflicts_with = "gpu_memory_utilization")]
@@ -123,8 +124,9 @@ struct EngineFlags {
     #[arg(long, value_name = "TYPE", default_value = "auto",
         value_parser = ["auto", "bfloat16", "float16", "half", "float32"])]
     dtype: String,
-    /// Tokens of a block [default: 16; 64 for latent attention; 128 on CPUs].
-    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=65_536))]
+    /// Tokens of a block: a multiple of 16, or 1 or 8 [default: 16; 64 for latent
+    /// attention; 128 on CPUs].
+    #[arg(long, value_name = "TOKENS", value_parser = read_block)]
     block_size: Option<u64>,
     /// Tokens of a step [default: as the card's memory makes vLLM choose].
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
@@ -179,7 +181,7 @@ pub(super) fn plan(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
         told.table(out)?;
     }
     for warning in &plan.warnings {
-        eprintln!("warning: {warning}");
+        say(format_args!("warning: {warning}"));
     }
     match plan.short() {
         Some(short) => Err(Failure::Run(match question.more_ranks() {
@@ -206,6 +208,9 @@ fn read_card(name: &str) -> Result<Card, String> {
 fn read_size(text: &str) -> Result<u64, String> {
     match bytes::parse(text) {
         Some(0) => Err("it must be more than 0".to_owned()),
+        Some(bytes) if bytes < bytes::MIB => Err(format!(
+            "{bytes} bytes are too few to be meant; with its unit it is {bytes}GiB"
+        )),
         Some(bytes) if bytes <= 1 << 50 => Ok(bytes),
         Some(_) => Err("no memory is so large".to_owned()),
         None => Err("a size such as 80GiB, 24GB or 8589934592 is wanted".to_owned()),
@@ -229,6 +234,22 @@ fn read_share(text: &str) -> Result<u64, String> {
     format!("{:.0}", share * 10_000.0)
         .parse()
         .map_err(|_| wrong())
+}
+
+/// A share of which something is left once it is rounded.
+fn read_utilization(text: &str) -> Result<u64, String> {
+    match read_share(text)? {
+        0 => Err("a share above 0 is wanted, such as 0.92: of nothing there is no pool".to_owned()),
+        share => Ok(share),
+    }
+}
+
+/// A size of blocks that some engine takes.
+fn read_block(text: &str) -> Result<u64, String> {
+    let size = text.parse::<u64>().ok();
+    let taken = |size: &u64| matches!(size, 1 | 8) || size.is_multiple_of(16);
+    let size = size.filter(|size| (1..=65_536).contains(size) && taken(size));
+    size.ok_or_else(|| "vLLM takes 1, 8 or a multiple of 16, such as 16, 64 or 128".to_owned())
 }
 
 fn read_version(text: &str) -> Result<Version, String> {

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::Failure;
+use super::plain::{one_line, say};
 use super::table::Table;
 use crate::sizing::advise::Advice;
 use crate::sizing::advise::rounds::{Figure, Round, Rounds};
@@ -40,7 +41,7 @@ pub(super) fn rounds(flags: &Flags, out: &mut impl Write) -> Result<(), Failure>
     })?;
     let read = Rounds::read(&String::from_utf8_lossy(&text));
     for bad in &read.bad {
-        eprintln!("{file}: {bad}; this line is passed over");
+        say(format_args!("{file}: {bad}; this line is passed over"));
     }
     if read.rounds.is_empty() {
         return Err(Failure::Configuration(format!("{file} has no round")));
@@ -191,7 +192,8 @@ fn changes(rounds: &[Round]) -> Vec<serde_json::Value> {
 fn tell_flags(before: &Round, after: &Round, out: &mut impl Write) -> Result<(), Failure> {
     for (flag, then, now) in after.changed(before) {
         let [then, now] = [then, now].map(|value| value.unwrap_or("not known"));
-        writeln!(out, "{}: {flag} {then} -> {now}", after.name)?;
+        let told = format!("{}: {flag} {then} -> {now}", after.name);
+        writeln!(out, "{}", one_line(&told))?;
     }
     Ok(())
 }

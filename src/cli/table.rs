@@ -1,6 +1,9 @@
-//! Columns of text, each as wide as its widest cell.
+//! Columns of text, each as wide as its widest cell, and one line to a row whatever is
+//! in it.
 
 use std::fmt;
+
+use super::plain::one_line;
 
 /// A table for people.
 pub(super) struct Table<const N: usize> {
@@ -18,7 +21,7 @@ impl<const N: usize> Table<N> {
     }
 
     pub(super) fn row(&mut self, row: [String; N]) {
-        self.rows.push(row);
+        self.rows.push(row.map(|cell| one_line(&cell).into_owned()));
     }
 }
 
@@ -52,5 +55,12 @@ mod tests {
         table.row(["grüße-12".to_owned(), "7".to_owned()]);
         table.row(["a".to_owned(), String::new()]);
         assert_eq!(table.to_string(), "NAME      N\ngrüße-12  7\na\n");
+    }
+
+    #[test]
+    fn a_name_of_several_lines_is_one_row_of_the_width_that_is_shown() {
+        let mut table = Table::new(["NAME", "N"]);
+        table.row(["a\nb\u{1b}".to_owned(), "7".to_owned()]);
+        assert_eq!(table.to_string(), "NAME        N\na\\nb\\u001b  7\n");
     }
 }

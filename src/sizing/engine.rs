@@ -98,6 +98,9 @@ impl Version {
     /// The newest that was read.
     pub const NEWEST: Self = Self::new(33);
 
+    /// The oldest.
+    pub const OLDEST: Self = Self::new(6);
+
     /// Version 0.`minor`.
     #[must_use]
     pub const fn new(minor: u16) -> Self {

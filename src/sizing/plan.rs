@@ -4,11 +4,14 @@
 //! vLLM. Never hides an assumption: what is estimated is in [`Plan::overhead`],
 //! what is doubtful in [`Plan::warnings`].
 
+mod flags;
+mod warnings;
+
 use super::bytes::gib;
-use super::engine::{Engine, KvDtype, PrefixCaching};
+use super::engine::Engine;
 use super::layout::Layout;
 use super::memory::{Budget, Graphs, Overhead};
-use super::model::Model;
+use super::model::{Model, UNTOLD_CONTEXT};
 use super::weights::Weights;
 
 /// Hundredths of a card that several instances may ask for in sum.
@@ -53,6 +56,9 @@ pub struct Plan {
     pub requested: Option<u64>,
     /// Bytes of the pool; less than 0 by as much as is missing.
     pub available: i128,
+    /// Bytes by which everything on one GPU is more than it has; 0 where its memory
+    /// is not known.
+    pub over: u64,
     /// Blocks, the null block among them.
     pub blocks: u64,
     /// The size in tokens as the engine will log it.
@@ -84,6 +90,11 @@ pub enum Short {
     /// Weights and overhead leave nothing: so many bytes are missing.
     Memory {
         /// Bytes.
+        bytes: u64,
+    },
+    /// Everything that runs on one GPU is more than it has.
+    Card {
+        /// Bytes that are too many.
         bytes: u64,
     },
     /// Not one sequence of the wanted length fits.
@@ -122,7 +133,8 @@ impl Question<'_> {
             Some(Budget::Blocks(blocks)) => blocks,
             _ => layout.blocks(u64::try_from(available).unwrap_or(0)),
         };
-        let most = self.model.context.or(self.context).unwrap_or(1 << 20);
+        let most = self.model.context.or(self.context);
+        let most = most.unwrap_or(UNTOLD_CONTEXT);
         let longest = layout.longest(blocks, most);
         let context = self.context.unwrap_or(longest);
         let mut plan = Plan {
@@ -141,14 +153,16 @@ impl Question<'_> {
             overhead,
             requested,
             available,
+            over: 0,
             blocks,
             longest,
             context,
             flags: Vec::new(),
             warnings: Vec::new(),
         };
+        plan.over = self.over(&plan);
         plan.warnings = self.warnings(&plan);
-        if plan.longest > 0 {
+        if plan.longest > 0 && plan.over == 0 {
             plan.flags = self.flags(&plan);
         }
         plan
@@ -205,154 +219,24 @@ impl Question<'_> {
             .saturating_add(self.others)
     }
 
-    fn warnings(&self, plan: &Plan) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let sum = self.sum(plan);
-        if self.shares() && sum > SHARED * 100 {
-            warnings.push(format!(
-                "the instances on one GPU ask for {} of it in sum, above 0.80: profiling of one \
-                 meets the peaks of another, and a restart may find no room",
-                share(sum)
-            ));
-        }
-        if let (Some(Budget::KvBytes(_)), false) =
-            (self.budget, self.engine.version.takes_kv_bytes())
-        {
-            warnings.push(format!(
-                "vLLM {} has no --kv-cache-memory-bytes: it came with 0.11",
-                self.engine.version
-            ));
-        }
-        if let (Some(Budget::KvBytes(_)), Some(memory)) = (self.budget, self.memory)
-            && sum <= 10_000 * self.instances
-            && self.spare(plan, memory) < 0
-        {
-            warnings.push(
-                "weights, overhead and the given KV bytes are more than the card has".to_owned(),
-            );
-        } else if sum > 10_000 {
-            warnings.push(format!(
-                "{} of a card is asked for, more than it has",
-                share(sum)
-            ));
-        }
-        if let (Some(wanted), Some(made)) = (self.context, self.model.context)
-            && wanted > made
-        {
-            warnings.push(format!(
-                "a context of {wanted} is longer than the {made} tokens the model was made for: \
-                 vLLM refuses it unless VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"
-            ));
-        }
-        warnings
-    }
-
-    fn spare(&self, plan: &Plan, memory: u64) -> i128 {
-        let all = plan.available + i128::from(plan.weights) + i128::from(plan.overhead.total());
-        i128::from(memory) - all
-    }
-
-    fn flags(&self, plan: &Plan) -> Vec<Flag> {
-        let mut flags = vec![self.context_flag(plan)];
-        self.budget_flags(plan, &mut flags);
-        let parallel = self.engine.parallel;
-        let spread = [
-            (
-                "--tensor-parallel-size",
-                parallel.tensor,
-                "each GPU holds a part of every layer",
-            ),
-            (
-                "--pipeline-parallel-size",
-                parallel.pipeline,
-                "each GPU holds a part of the layers",
-            ),
-            (
-                "--data-parallel-size",
-                parallel.data,
-                "engines with pools of their own",
-            ),
-            (
-                "--decode-context-parallel-size",
-                parallel.context,
-                "spreads a sequence's tokens over ranks that would hold copies",
-            ),
-        ];
-        for (flag, size, why) in spread.into_iter().filter(|(_, size, _)| *size > 1) {
-            flags.push(Flag::new(format!("{flag}={size}"), why));
-        }
-        if let Some(block) = self.engine.block {
-            flags.push(Flag::new(format!("--block-size={block}"), "as asked"));
-        }
-        if self.graphs == Graphs::Off {
-            flags.push(Flag::new(
-                "--enforce-eager".to_owned(),
-                "no graphs, so no memory for them",
-            ));
-        }
-        match self.engine.prefix {
-            PrefixCaching::Default => {}
-            PrefixCaching::On => {
-                flags.push(Flag::new("--enable-prefix-caching".to_owned(), "as asked"))
-            }
-            PrefixCaching::Off => flags.push(Flag::new(
-                "--no-enable-prefix-caching".to_owned(),
-                "as asked",
-            )),
-        }
-        flags
-    }
-
-    fn context_flag(&self, plan: &Plan) -> Flag {
-        let why = match (self.context, self.model.context) {
-            (Some(_), _) => format!("as asked; up to {} would fit", plan.longest),
-            (None, Some(made)) if made == plan.longest => "the model's own, which fits".to_owned(),
-            (None, _) => "the longest of which one sequence fits".to_owned(),
+    /// Bytes by which what is asked of one GPU is more than it has. A pool that a log
+    /// tells was there beside the overhead, whatever the estimate says.
+    fn over(&self, plan: &Plan) -> u64 {
+        let Some(memory) = self.memory else {
+            return 0;
         };
-        Flag::new(format!("--max-model-len={}", plan.context), &why)
-    }
-
-    fn budget_flags(&self, plan: &Plan, flags: &mut Vec<Flag>) {
-        let pool = u64::try_from(plan.available).unwrap_or(0);
-        let bytes = |why: &str| Flag::new(format!("--kv-cache-memory-bytes={pool}"), why);
-        let utilization = |why: &str| {
-            let share = share(self.utilization());
-            Flag::new(format!("--gpu-memory-utilization={share}"), why)
+        let pool = u128::try_from(plan.available).unwrap_or(0);
+        let held = pool.saturating_add(plan.weights.into());
+        let one = match self.budget {
+            Some(Budget::KvBytes(_) | Budget::Blocks(_)) => {
+                held.saturating_add(plan.overhead.total().into())
+            }
+            Some(Budget::Logged(_)) => held,
+            Some(Budget::Utilization(_)) | None => part(memory, self.utilization()).into(),
         };
-        match self.budget {
-            Some(Budget::KvBytes(_)) => {
-                flags.push(bytes(
-                    "as asked; --gpu-memory-utilization no longer sizes the pool",
-                ));
-            }
-            Some(Budget::Blocks(blocks)) => flags.push(Flag::new(
-                format!("--num-gpu-blocks-override={blocks}"),
-                "as asked; meant for tests",
-            )),
-            Some(Budget::Logged(_)) => {}
-            _ if self.shares() && self.engine.version.takes_kv_bytes() && pool > 0 => {
-                flags.push(utilization(
-                    "its part of the card, which must be free when it starts",
-                ));
-                flags.push(bytes(
-                    "a pool of its own: profiling beside others would misjudge it",
-                ));
-            }
-            Some(Budget::Utilization(_)) => flags.push(utilization("as asked, of the whole card")),
-            None if self.memory.is_some() => flags.push(utilization("the default of the version")),
-            None => {}
-        }
-    }
-
-    /// Flags of a `--kv-cache-dtype` given by name.
-    #[must_use]
-    pub fn dtype_flag(&self, name: &str) -> Option<Flag> {
-        (self.engine.kv != KvDtype::Auto && name != "auto").then(|| {
-            Flag::new(
-                format!("--kv-cache-dtype={name}"),
-                "bytes of a token's keys and values",
-            )
-        })
+        let all = one.saturating_mul(self.instances.into());
+        let all = all.saturating_add(part(memory, self.others).into());
+        u64::try_from(all.saturating_sub(memory.into())).unwrap_or(u64::MAX)
     }
 }
 
@@ -366,6 +250,9 @@ impl Plan {
             let missing = self.available.unsigned_abs();
             let bytes = u64::try_from(missing).unwrap_or(u64::MAX);
             return Some(Short::Memory { bytes });
+        }
+        if self.over > 0 {
+            return Some(Short::Card { bytes: self.over });
         }
         (self.longest < self.context.max(1)).then_some(Short::Context {
             wanted: self.context,
@@ -382,7 +269,15 @@ impl std::fmt::Display for Short {
             Self::Memory { bytes } => write!(
                 f,
                 "weights and overhead leave no memory for the pool: {} more per GPU are needed; \
-                 spread it (--tp), store it in fewer bits (--quantization) or take a larger card",
+                 spread it (--tp), store it in fewer bits (--quantization), give it more of the \
+                 card (--gpu-memory-utilization, fewer instances) or take a larger one",
+                gib(*bytes)
+            ),
+            Self::Card { bytes } => write!(
+                f,
+                "weights, overhead and pools of all that runs on one GPU are {} more than it has: \
+                 ask for smaller pools (--kv-cache-memory-bytes, --gpu-memory-utilization), for \
+                 fewer instances, or take a larger card",
                 gib(*bytes)
             ),
             Self::Context { wanted: 0, .. } => {

@@ -3,7 +3,9 @@
 use std::io::Write;
 
 use crate::cli::Failure;
+use crate::cli::plain::one_line;
 use crate::cli::table::Table;
+use crate::cli::words::several;
 use crate::sizing::advise::diff::Diff;
 use crate::sizing::advise::figures::Figures;
 use crate::sizing::advise::lengths::{ENOUGH, Quantiles};
@@ -35,14 +37,30 @@ pub(super) fn print(advice: &Advice, out: &mut impl Write) -> Result<(), Failure
     }
     writeln!(out, "{}", figures(&advice.figures))?;
     match advice.proposals.as_slice() {
+        [] if advice.models.iter().all(has_too_few) => writeln!(
+            out,
+            "too few whole answers to propose a change: {ENOUGH} of a model are wanted"
+        )?,
         [] => writeln!(out, "nothing to change on these figures")?,
-        proposals => write!(out, "\n{}", Diff(proposals))?,
+        proposals => {
+            let mut lines = proposals.to_vec();
+            for one in &mut lines {
+                one.place = one_line(&one.place).into_owned();
+                one.why = one_line(&one.why).into_owned();
+            }
+            write!(out, "\n{}", Diff(&lines))?;
+        }
     }
     Ok(())
 }
 
+fn has_too_few(model: &ModelAdvice) -> bool {
+    model.lengths.context.count < ENOUGH
+}
+
 fn head(model: &ModelAdvice) -> String {
-    let mut text = format!("{}: {} requests", model.model, model.requests);
+    let (name, requests) = (one_line(&model.model), several(model.requests, "request"));
+    let mut text = format!("{name}: {requests}");
     let parts = [
         (model.too_long, "refused for their length"),
         (model.refused, "refused for other reasons"),
@@ -51,7 +69,7 @@ fn head(model: &ModelAdvice) -> String {
     for (requests, what) in parts.into_iter().filter(|(requests, _)| *requests > 0) {
         text += &format!(", {requests} {what}");
     }
-    if model.lengths.context.count < ENOUGH {
+    if has_too_few(model) {
         text += &format!(
             "; fewer than {ENOUGH} whole answers, so a P99 is hardly more than the longest"
         );
@@ -177,8 +195,11 @@ fn held(model: &ModelAdvice) -> String {
     let held = &model.held;
     let at = held.peak_at.as_deref().unwrap_or("no time");
     format!(
-        "KV held: at most {} tokens, by {} requests at {at}; not more than {} for 99 % of the time; {:.0} on average",
-        held.peak_tokens, held.requests_at_peak, held.p99_tokens, held.mean_tokens
+        "KV held: at most {} tokens, by {} at {at}; not more than {} for 99 % of the time; {:.0} on average",
+        held.peak_tokens,
+        several(held.requests_at_peak, "request"),
+        held.p99_tokens,
+        held.mean_tokens
     )
 }
 

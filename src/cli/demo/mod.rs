@@ -22,6 +22,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use super::Failure;
+use super::plain::say;
 use live::Show;
 use run::{Compared, DemoError, Plan};
 
@@ -59,7 +60,7 @@ async fn run(flags: &Flags, out: &mut impl Write) -> Result<(), Failure> {
         scale: 1.0 / f64::from(COMPRESSION),
         show: Show::on_stderr(),
     };
-    eprintln!("{}", introduction(&plan, flags.seed));
+    say(format_args!("{}", introduction(&plan, flags.seed)));
     let compared = plan.compare().await?;
     if flags.json {
         compared.comparison.write_json(out)?;
@@ -107,7 +108,7 @@ fn footnote() -> String {
 async fn stay(compared: &Compared) -> Result<(), Failure> {
     let (addr, admin) = (compared.gateway.addr(), compared.gateway.admin_addr());
     let model = fleet::MODEL;
-    eprintln!(
+    say(format_args!(
         "\nThe gateway and its {} engines stay up until Ctrl-C; its dashboard is at\n\n  \
          http://{admin}/\n\nTry:\n\n  \
          curl -iN http://{addr}/v1/chat/completions -H 'content-type: application/json' \\\n    \
@@ -117,7 +118,7 @@ async fn stay(compared: &Compared) -> Result<(), Failure> {
          curl http://{admin}/metrics\n  \
          curl http://{admin}/readyz",
         compared.fleet.engines.len(),
-    );
+    ));
     let ended = tokio::signal::ctrl_c().await;
     ended.map_err(|error| Failure::Run(format!("cannot wait for Ctrl-C: {error}")))
 }

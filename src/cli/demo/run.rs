@@ -12,6 +12,7 @@ use super::gateway::{Gateway, GatewayError};
 use super::live::{Live, Scene, Show};
 use super::load::{Aim, Balancer, Load, Prepared, Record};
 use super::report::{Comparison, Outcome};
+use crate::cli::plain::say;
 use crate::core::backend::Tier;
 use crate::sim::workload::WorkloadSpec;
 
@@ -58,7 +59,7 @@ impl Plan {
         let fleet = Arc::new(Fleet::start(&self.engines, self.scale)?);
         let gateway = Gateway::start(&fleet, self.scale).await?;
         if self.show != Show::Nothing {
-            eprintln!("watch it at http://{}/", gateway.admin_addr());
+            say(format_args!("watch it at http://{}/", gateway.admin_addr()));
         }
         let aim = Aim::Gateway(format!("http://{}", gateway.addr()));
         let scene = Scene {

@@ -240,7 +240,10 @@ fn stored(folder: &Path, model: &Model) -> Result<Option<(Weights, String)>, Fai
         for file in &files {
             add(&mut weights, file)?;
         }
-        let source = format!("the headers of {} safetensors files", files.len());
+        let source = match files.len() {
+            1 => "the header of its safetensors file".to_owned(),
+            several => format!("the headers of {several} safetensors files"),
+        };
         return Ok(Some((weights, source)));
     }
     let total = index.and_then(|index| index.total);

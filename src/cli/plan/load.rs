@@ -43,6 +43,7 @@ pub(super) struct LoadFlags {
 /// What a load needs of this plan.
 pub(super) struct Answer {
     pub(super) rate: f64,
+    /// As asked, or as the trace has them.
     pub(super) prompt: Lengths,
     pub(super) output: Lengths,
     pub(super) wanted: Wanted,
@@ -69,17 +70,24 @@ impl LoadFlags {
                 None => Ok(None),
             };
         };
-        let lengths = |name: &str, p50: u64, p99: Option<u64>| {
-            let p99 = p99.unwrap_or(p50.saturating_mul(4));
+        let prompt = asked(prompt, self.prompt_p99);
+        let output = asked(output, self.output_p99);
+        for (name, lengths) in [("prompt", prompt), ("output", output)] {
+            let Lengths { p50, p99 } = lengths;
             if p99 < p50 {
                 let problem = format!("--{name}-p99 {p99} is below --{name}-p50 {p50}");
                 return Err(Failure::Configuration(problem));
             }
-            Ok(Lengths { p50, p99 })
-        };
-        let prompt = lengths("prompt", prompt, self.prompt_p99)?;
-        let output = lengths("output", output, self.output_p99)?;
+        }
         Ok(Some(Load::lognormal(rate, prompt, output)))
+    }
+}
+
+/// Lengths that flags ask for.
+fn asked(p50: u64, p99: Option<u64>) -> Lengths {
+    Lengths {
+        p50,
+        p99: p99.unwrap_or(p50.saturating_mul(4)),
     }
 }
 
@@ -138,10 +146,14 @@ impl Answer {
             p50: load.quantile(0.5, of),
             p99: load.quantile(0.99, of),
         };
+        // The load that is drawn has those that were asked but for its steps.
+        let told = |p50: Option<u64>, p99| p50.map(|p50| asked(p50, p99));
+        let prompt = told(flags.prompt_p50, flags.prompt_p99);
+        let output = told(flags.output_p50, flags.output_p99);
         Self {
             rate: load.rate,
-            prompt: lengths(|sample| sample.prompt),
-            output: lengths(|sample| sample.output),
+            prompt: prompt.unwrap_or_else(|| lengths(|sample| sample.prompt)),
+            output: output.unwrap_or_else(|| lengths(|sample| sample.output)),
             mean_tokens: tokens(wanted.mean_blocks),
             peak_tokens: tokens(wanted.peak_blocks),
             wanted,

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::super::table::Table;
+use super::super::words::several;
 use super::ask::Asked;
 use super::load::Answer;
 use crate::sizing::bytes::gib;
@@ -79,6 +80,9 @@ impl Told<'_> {
         write!(out, "{}", text.trim_start_matches('\n'))?;
         if let Some(load) = self.load {
             write!(out, "\nload{}", load_table(load, self.question))?;
+        }
+        if self.plan.flags.is_empty() {
+            return Ok(());
         }
         let mut flags = Table::new(["vllm serve", "why"]);
         for flag in &self.plan.flags {
@@ -258,8 +262,8 @@ fn load_table(answer: &Answer, question: &Question<'_>) -> String {
     };
     let note = match wanted.instances {
         Some(instances) => format!(
-            "{} GPUs in all",
-            instances * question.engine.parallel.gpus()
+            "{} in all",
+            several(instances * question.engine.parallel.gpus(), "GPU")
         ),
         None => "no number of instances holds it: one request is larger than a pool".to_owned(),
     };

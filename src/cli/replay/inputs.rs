@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Failure, Flags, Policies};
+use crate::cli::plain::say;
 use crate::core::units::Tokens;
 use crate::replay::cells::{Played, digest};
 use crate::replay::fleet::Plan;
@@ -46,7 +47,7 @@ impl Inputs {
                 bytes.map_err(|error| Failure::Configuration(format!("{name}: {error}")))?;
             let trace = read(bytes.as_slice(), &name, flags.format);
             let trace = trace.map_err(|error| Failure::Configuration(error.to_string()))?;
-            eprintln!("{}", described(&trace));
+            say(format_args!("{}", described(&trace)));
             inputs.digests.push(digest(&bytes));
             inputs.traces.push(trace);
         }
@@ -62,7 +63,10 @@ impl Inputs {
             .flat_map(|trace| &trace.tenants)
             .collect();
         if let Some(surge) = plan.surge.take_if(|surge| !tenants.contains(&surge.tenant)) {
-            eprintln!("no tenant {:?} in the trace, so no surge", surge.tenant);
+            say(format_args!(
+                "no tenant {:?} in the trace, so no surge",
+                surge.tenant
+            ));
         }
         let least = |trace: &Trace| plan.least_prompt.get(&trace.format).copied();
         let part = Part {
@@ -76,7 +80,7 @@ impl Inputs {
         };
         let schedule = Schedule::new(&self.traces, &part).map_err(Failure::Configuration)?;
         let nodes = plan.fleet.nodes.len();
-        eprintln!(
+        say(format_args!(
             "{} requests of {} tenants over {:.0} s at load 1, on {nodes} engines ({} outside the window, {} with too short a prompt, {} with a drawn answer)",
             schedule.len(),
             schedule.tenants.len(),
@@ -84,7 +88,7 @@ impl Inputs {
             schedule.outside,
             schedule.too_short,
             schedule.unanswered,
-        );
+        ));
         Ok((schedule, plan))
     }
 

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use serde::Deserialize as _;
 
 use super::view::{Hour, State};
+use crate::cli::plain::of_lines;
 use crate::cli::remote::{Remote, RemoteError};
 
 /// What came of a look: the state and the hour before it, or why there is none.
@@ -73,13 +74,13 @@ impl Drop for Feed {
 /// The gateway does not answer, or not as this version reads it. Without a history the
 /// state is told all the same.
 pub(super) fn look(remote: &Remote, hour: &mut Hour) -> Result<State, RemoteError> {
-    let text = remote.json("/state")?;
-    let state = State::deserialize(&text).map_err(|error| RemoteError::Broken {
+    let told = of_lines(remote.json("/state")?);
+    let state = State::deserialize(&told).map_err(|error| RemoteError::Broken {
         url: "/state".to_owned(),
         problem: format!("not as this version reads it: {error}"),
     })?;
     match remote.json(&hour.path(&state.instance)) {
-        Ok(news) => hour.take(&news),
+        Ok(news) => hour.take(&of_lines(news)),
         Err(RemoteError::NoPage(_)) => {}
         Err(error) => return Err(error),
     }

@@ -312,6 +312,24 @@ fn once_prints_plain_text_of_a_bounded_width() {
 }
 
 #[test]
+fn a_name_that_a_terminal_would_obey_is_shown_as_it_is_called() {
+    let (url, served) = gateway(2, |path| {
+        let (state, history) = recorded();
+        let own = |told: Value| {
+            let told = told.to_string();
+            told.replace("\"tiny\"", "\"ti\\u001b[2J\\n\\u202eny\"")
+        };
+        let told = own(if path == "/state" { state } else { history });
+        serde_json::from_str(&told).ok()
+    });
+    let line = Line::try_parse_from(["top", "--from", &url]).unwrap();
+    let remote = line.flags.remote.remote().unwrap();
+    let state = look(&remote, &mut Hour::default()).unwrap();
+    served.join().unwrap();
+    assert_eq!(state.pools[0].model, "ti\\u001b[2J\\n\\u202eny");
+}
+
+#[test]
 fn a_gateway_without_a_history_is_shown_all_the_same() {
     let (url, served) = gateway(2, |path| (path == "/state").then(|| recorded().0));
     let told = run(&["--once", "--from", &url]).unwrap();

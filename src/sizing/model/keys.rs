@@ -156,7 +156,7 @@ fn object<'a>(map: &'a Map<String, Value>, name: &str) -> Option<&'a Map<String,
 }
 
 /// A value as messages show it: no longer than 40 characters.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}...", &text[..end]),

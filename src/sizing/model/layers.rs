@@ -7,6 +7,21 @@ use super::families::Family;
 use super::keys::{Keys, Limit};
 use super::{Cache, Kind, ModelError, Span, hybrid, spans};
 
+/// Names of the vocabulary's size.
+pub(super) const VOCABULARY: &[&str] = &["vocab_size", "padded_vocab_size"];
+
+/// Names of a head's width.
+pub(super) const HEAD_WIDTH: &[&str] = &["head_dim", "kv_channels", "hidden_size_per_head"];
+
+/// Names of the number of heads of keys and values.
+const KV_HEADS: &[&str] = &[
+    "num_key_value_heads",
+    "n_head_kv",
+    "num_kv_heads",
+    "multi_query_group_num",
+    "num_attention_groups",
+];
+
 /// Decoder layers.
 pub(super) fn count(keys: Keys<'_>, model_type: &str) -> Result<u64, ModelError> {
     match model_type {
@@ -29,14 +44,16 @@ pub(super) fn hidden(keys: Keys<'_>, model_type: &str) -> Result<u64, ModelError
     }
 }
 
-/// Entries of the vocabulary; Gemma's files leave theirs to the class.
+/// Entries of the vocabulary; Gemma's files leave theirs to the class, and vLLM takes
+/// the class's for others that do.
 pub(super) fn vocabulary(keys: Keys<'_>, model_type: &str) -> Result<u64, ModelError> {
-    let names = &["vocab_size", "padded_vocab_size"];
-    match (keys.find(names, Limit::Vocabulary)?, model_type) {
+    match (keys.find(VOCABULARY, Limit::Vocabulary)?, model_type) {
         (Some(entries), _) => Ok(entries),
-        (None, kind) if kind.starts_with("gemma") => Ok(262_208),
+        (None, "gemma3_text") => Ok(262_208),
+        (None, "gemma" | "gemma2") => Ok(256_000),
+        (None, "gemma3n_text") => Ok(262_400),
         (None, "llama") => Ok(32_000),
-        _ => keys.need(names, Limit::Vocabulary),
+        _ => keys.need(VOCABULARY, Limit::Vocabulary),
     }
 }
 
@@ -65,10 +82,7 @@ impl Heads {
             None if gemma3 => 4,
             None => query,
         };
-        let width = match keys.find(
-            &["head_dim", "kv_channels", "hidden_size_per_head"],
-            Limit::Width,
-        )? {
+        let width = match keys.find(HEAD_WIDTH, Limit::Width)? {
             Some(width) => width,
             None if gemma3 => 256,
             None => {
@@ -94,16 +108,13 @@ impl Heads {
         if one {
             return Ok(Some(1));
         }
-        keys.find(
-            &[
-                "num_key_value_heads",
-                "n_head_kv",
-                "num_kv_heads",
-                "multi_query_group_num",
-                "num_attention_groups",
-            ],
-            Limit::Heads,
-        )
+        keys.find(KV_HEADS, Limit::Heads)
+    }
+
+    /// Whether the file says how many heads of keys and values there are.
+    pub(super) fn says_kv(keys: Keys<'_>) -> bool {
+        let named = KV_HEADS.iter().any(|name| keys.value(name).is_some());
+        named || keys.is_true("multi_query")
     }
 
     /// What a layer of these heads keeps.

@@ -6,6 +6,7 @@
 //! [`Model`] is at least 1 where it multiplies and small enough that products of
 //! them fit 128 bits.
 
+mod assumed;
 mod families;
 mod hybrid;
 mod keys;
@@ -17,10 +18,15 @@ mod spans;
 use serde_json::Value;
 use thiserror::Error;
 
+pub use assumed::Assumed;
 use families::Family;
 use keys::{Keys, Limit};
 pub use parameters::Parameters;
 pub use quantization::{Quantization, Reach};
+
+/// Tokens of context where a configuration says nothing: what vLLM falls back to
+/// (`_get_and_verify_max_len` in its `config/model.py`).
+pub const UNTOLD_CONTEXT: u64 = 2_048;
 
 /// What a model keeps and weighs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub struct Model {
     /// What `kv_cache_dtype=auto` becomes under vLLM from 0.12 on, where a
     /// checkpoint of NVIDIA's says so: `fp8` or `nvfp4`.
     pub kv_dtype: Option<&'static str>,
+    /// What the file leaves out, with what stands in for it.
+    pub assumed: Vec<Assumed>,
 }
 
 /// What one decoder layer keeps.
@@ -206,17 +214,18 @@ impl Model {
             (None, Unknown::Refuse) => return Err(ModelError::Unknown(model_type)),
         };
         let layers = layers::count(keys, &model_type)?;
+        let hidden = layers::hidden(keys, &model_type)?;
         let caches = layers::caches(keys, family, &model_type)?;
         if !caches.iter().any(|cache| cache.kind.grows()) {
             return Err(ModelError::NoAttention);
         }
         let parameters = Parameters::read(keys, family, &caches)?;
-        Ok(Self {
+        let mut model = Self {
             layers,
             caches,
             heads: layers::Heads::read(keys, &model_type)?.query,
-            hidden: layers::hidden(keys, &model_type)?,
-            widest: parameters::widest(keys)?,
+            hidden,
+            widest: parameters::widest(keys, hidden)?,
             expert: parameters::expert(keys)?,
             vocabulary: layers::vocabulary(keys, &model_type)?,
             context: context(keys, &model_type)?,
@@ -225,7 +234,10 @@ impl Model {
             quantization: Quantization::read(keys)?,
             kv_dtype: kv_dtype(keys),
             model_type,
-        })
+            assumed: Vec::new(),
+        };
+        model.assumed = assumed::assumed(keys, family, &model)?;
+        Ok(model)
     }
 }
 
@@ -303,7 +315,7 @@ fn whole(number: f64) -> Option<u64> {
 fn bits(keys: Keys<'_>) -> u64 {
     let names = ["torch_dtype", "dtype"];
     match names.iter().find_map(|name| keys.text(name)) {
-        Some("float32") => 32,
+        Some("float32" | "float" | "torch.float32") => 32,
         _ => 16,
     }
 }

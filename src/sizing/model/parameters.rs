@@ -7,7 +7,7 @@
 use super::families::Family;
 use super::keys::{Keys, Limit};
 use super::layers::{self, Heads};
-use super::{Cache, Kind, ModelError};
+use super::{Cache, Kind, Model, ModelError};
 
 /// Names of the number of experts.
 const EXPERTS: &[&str] = &[
@@ -16,6 +16,9 @@ const EXPERTS: &[&str] = &[
     "n_routed_experts",
     "moe_num_experts",
 ];
+
+/// Names of the width of one expert.
+pub(super) const EXPERT: &[&str] = &["moe_intermediate_size", "expert_ffn_hidden_size"];
 
 /// Parameters by kind. 128 bits hold the product of any believed numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,14 +88,62 @@ impl Parameters {
     }
 }
 
-/// The widest feed-forward one token passes.
-pub(super) fn widest(keys: Keys<'_>) -> Result<u64, ModelError> {
-    let dense = keys.find_or_zero(&["intermediate_size", "ffn_dim", "n_inner"], Limit::Width)?;
+/// Names of the width of a dense feed-forward.
+const DENSE: &[&str] = &["intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"];
+
+/// Classes that define it as four times the residual stream's.
+const FOUR_TIMES: [&str; 6] = ["gpt2", "gpt_bigcode", "gptj", "falcon", "bloom", "gpt_neo"];
+
+/// Width of a dense feed-forward as the file says; 0 where it does not.
+fn told_width(keys: Keys<'_>) -> Result<u64, ModelError> {
+    for name in DENSE {
+        let width = keys.find_or_zero(&[name], Limit::Width)?;
+        if width > 0 {
+            return Ok(width);
+        }
+    }
+    Ok(0)
+}
+
+/// The width that was assumed for a feed-forward some layer has, where the file says
+/// none and the class has no rule; `None` where nothing was.
+pub(super) fn assumed_width(
+    keys: Keys<'_>,
+    family: Family,
+    model: &Model,
+) -> Result<Option<u64>, ModelError> {
+    let by_rule = FOUR_TIMES.contains(&model.model_type.as_str());
+    if by_rule || told_width(keys)? > 0 {
+        return Ok(None);
+    }
+    let forward = Forward::read(keys, family, model.hidden)?;
+    let letters = pattern(keys, family);
+    let is_dense = |layer: u64| match &letters {
+        Some(letters) => {
+            let at = usize::try_from(layer).ok();
+            at.and_then(|at| letters.get(at)) == Some(&'-')
+        }
+        None => !forward.sparse.holds(layer),
+    };
+    let sparse = !matches!(forward.sparse, Sparse::Never);
+    let own = keys.value("intermediate_size_mlp").is_some();
+    let dense = !own && (0..model.layers).any(is_dense);
+    let experts = sparse && !EXPERT.iter().any(|name| keys.value(name).is_some());
+    Ok((dense || experts).then_some(4 * model.hidden))
+}
+
+/// The widest feed-forward one token passes; four times the residual stream where no
+/// width of any is told.
+pub(super) fn widest(keys: Keys<'_>, hidden: u64) -> Result<u64, ModelError> {
+    let dense = told_width(keys)?;
     let expert = keys.find_or_zero(&["moe_intermediate_size"], Limit::Width)?;
     let names = &["num_experts_per_tok", "moe_topk", "top_k_experts"];
     let chosen = keys.find_or_zero(names, Limit::Heads)?;
     let sparse = if expert == 0 { dense } else { expert };
-    Ok(dense.max(sparse * chosen.min(64)).max(1))
+    match dense.max(sparse * chosen.min(64)) {
+        0 => Ok(4 * hidden),
+        width => Ok(width),
+    }
 }
 
 /// Width of one expert, 0 without experts.
@@ -238,17 +289,12 @@ impl Forward {
             Family::Plain | Family::NemotronH => 2,
             _ => 3,
         };
-        let told = keys.find_or_zero(&["intermediate_size", "ffn_dim", "n_inner"], Limit::Width)?;
-        let told = match (told, keys.find_or_zero(&["ffn_hidden_size"], Limit::Width)?) {
-            (0, 0) => 4 * hidden,
-            (0, other) => other,
-            (told, _) => told,
+        let told = match told_width(keys)? {
+            0 => 4 * hidden,
+            told => told,
         };
         let count = keys.find_or_zero(EXPERTS, Limit::Heads)?;
-        let expert = keys.find(
-            &["moe_intermediate_size", "expert_ffn_hidden_size"],
-            Limit::Width,
-        )?;
+        let expert = keys.find(EXPERT, Limit::Width)?;
         let expert = expert.unwrap_or(told);
         // Llama 4 writes its experts' width where others write the dense one.
         let dense = keys.find(&["intermediate_size_mlp"], Limit::Width)?;

@@ -121,6 +121,135 @@ fn lists_of_another_length_than_the_layers_are_refused() {
 }
 
 #[test]
+fn what_a_configuration_leaves_out_is_named_with_what_stands_in_for_it() {
+    let whole = LLAMA.replace('}', r#","max_position_embeddings":131072}"#);
+    assert_eq!(read(&whole).unwrap().assumed, []);
+    let gaps = [
+        ("vocab_size", "128256", "32000 is assumed"),
+        (
+            "intermediate_size",
+            "14336",
+            "4 times hidden_size, 16384, is assumed",
+        ),
+        (
+            "max_position_embeddings",
+            "131072",
+            "2048 tokens, as vLLM does, are assumed",
+        ),
+    ];
+    for (field, value, taken) in gaps {
+        let without = whole.replace(&format!("\"{field}\":{value}"), "\"_\":0");
+        assert_ne!(without, whole, "{field}");
+        let model = read(&without).unwrap();
+        let [assumed] = model.assumed.as_slice() else {
+            panic!("{field}: {:?}", model.assumed)
+        };
+        assert_eq!(assumed.field, field);
+        let told = assumed.to_string();
+        assert!(told.contains(taken) && told.contains("--"), "{told}");
+        let plan = question(&model, engine(33), 80).answer();
+        assert_eq!(plan.warnings, [told], "{field}");
+    }
+    let silent = whole.replace("\"intermediate_size\":14336", "\"_\":0");
+    assert_eq!(read(&silent).unwrap().widest, 4 * 4_096);
+    let silent = whole.replace("\"max_position_embeddings\":131072", "\"_\":0");
+    let model = read(&silent).unwrap();
+    let mut asked = question(&model, engine(33), 80);
+    assert_eq!(asked.answer().longest, 2_048);
+    // A context that is asked for is not assumed, nor can it be checked.
+    asked.context = Some(8_192);
+    let plan = asked.answer();
+    assert_eq!((plan.longest, plan.short()), (8_192, None));
+    let told = &plan.warnings[0];
+    assert!(told.contains("was made for 8192 tokens"), "{told}");
+    let sparse = whole.replace("llama", "qwen3_moe");
+    let sparse = sparse.replace('}', r#","head_dim":128,"num_experts":8}"#);
+    let fields: Vec<&str> = read(&sparse)
+        .unwrap()
+        .assumed
+        .iter()
+        .map(|one| one.field)
+        .collect();
+    assert_eq!(fields, ["moe_intermediate_size"]);
+    let mixtral = sparse.replace("qwen3_moe", "mixtral");
+    assert_eq!(read(&mixtral).unwrap().assumed, []);
+}
+
+#[test]
+fn heads_and_widths_that_a_class_has_of_its_own_are_not_guessed_unsaid() {
+    let fields = |text: &str| {
+        let assumed = read(text).unwrap().assumed;
+        assumed.iter().map(|one| one.field).collect::<Vec<_>>()
+    };
+    let llama = LLAMA.replace('}', r#","max_position_embeddings":8192}"#);
+    // As many as queries, by Llama's own rule.
+    let all = llama.replace("\"num_key_value_heads\":8", "\"_\":0");
+    assert_eq!(fields(&all), Vec::<&str>::new());
+    let qwen = all.replace("llama", "qwen3");
+    assert_eq!(fields(&qwen), ["num_key_value_heads", "head_dim"]);
+    let refused = read(&qwen.replace("vocab_size", "words")).unwrap_err();
+    assert_eq!(refused, ModelError::Missing { key: "vocab_size" });
+}
+
+#[test]
+fn a_type_of_weights_that_is_none_is_told_as_it_stands() {
+    let with = |value: &str| {
+        let more = format!(r#","max_position_embeddings":8192,"torch_dtype":{value}}}"#);
+        read(&LLAMA.replace('}', &more)).unwrap()
+    };
+    for known in ["\"bfloat16\"", "\"float16\"", "\"torch.float32\"", "null"] {
+        assert_eq!(with(known).assumed, [], "{known}");
+    }
+    assert_eq!(with("\"torch.float32\"").bits, 32);
+    for unknown in ["\"float7\"", "16", "\"\""] {
+        let model = with(unknown);
+        let told = model.assumed[0].to_string();
+        let begins = format!("config.json says torch_dtype {unknown}, which is not known: 16 bits");
+        assert!(told.starts_with(&begins), "{told}");
+        assert_eq!((model.assumed.len(), model.bits), (1, 16));
+    }
+}
+
+#[test]
+fn models_as_their_makers_publish_them_leave_nothing_to_be_assumed() {
+    let models: serde_json::Value = serde_json::from_str(super::MODELS).unwrap();
+    for name in models.as_object().unwrap().keys() {
+        let assumed = model(name).assumed;
+        let fields: Vec<&str> = assumed.iter().map(|one| one.field).collect();
+        match name.as_str() {
+            // Its file has no context; vLLM takes its class's, which is the same.
+            "falcon-7b" => assert_eq!(fields, ["max_position_embeddings"]),
+            _ => assert!(fields.is_empty(), "{name}: {fields:?}"),
+        }
+    }
+}
+
+#[test]
+fn versions_and_blocks_that_nobody_has_read_of_are_warned_of() {
+    let model = model("llama-3.1-8b");
+    let warned = |version: &str, block: Option<u64>| {
+        let mut asked = question(&model, engine(33), 80);
+        asked.engine.version = Version::parse(version).unwrap();
+        asked.engine.block = block;
+        asked.answer().warnings
+    };
+    assert!(warned("0.33.1", Some(16)).is_empty());
+    assert!(warned("0.6.6", None).is_empty());
+    let newer = warned("9.9.9", None);
+    assert!(
+        newer[0].starts_with("vLLM 9.9 is newer than 0.33, the newest"),
+        "{newer:?}"
+    );
+    let older = warned("0.5.4", None);
+    assert!(
+        older[0].starts_with("vLLM 0.5 is older than 0.6, the oldest"),
+        "{older:?}"
+    );
+    let small = warned("0.33", Some(8));
+    assert!(small[0].starts_with("--block-size 8: "), "{small:?}");
+}
+
+#[test]
 fn an_unknown_quantization_is_refused_and_known_ones_have_their_bits() {
     let with = |config: &str| {
         let text = LLAMA.replace('}', &format!(r#","quantization_config":{config}}}"#));

@@ -4,7 +4,7 @@ use super::super::bytes::GIB;
 use super::super::engine::{Parallel, PrefixCaching};
 use super::super::load::{Instance, Lengths, Load, Sample, Speed};
 use super::super::memory::{Budget, Card, default_batched, default_sequences};
-use super::super::plan::Plan;
+use super::super::plan::{Plan, Question, Short};
 use super::{engine, model, question};
 
 fn flags(plan: &Plan) -> Vec<&str> {
@@ -69,8 +69,60 @@ fn instances_that_share_a_card_get_pools_of_their_own_and_a_warning_above_080() 
     assert_eq!(asked.answer().warnings.len(), 1);
     asked.others = 0;
     asked.instances = 2;
+    // Why it is 0.40 each is said.
+    asked.budget = None;
+    let why = &asked.answer().flags[1].why;
+    assert!(
+        why.contains("0.80 in sum") && why.contains("0.40 for each of 2"),
+        "{why}"
+    );
+    asked.others = 2_000;
+    let why = &asked.answer().flags[1].why;
+    assert!(
+        why.contains("less 0.20 of others: 0.30 for each of 2"),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_is_more_than_the_card_is_a_problem_however_the_pool_was_asked_for() {
+    let model = model("qwen3-1.7b");
+    let mut asked = question(&model, engine(33), 80);
+    let over = |asked: &Question<'_>| match asked.answer().short() {
+        Some(Short::Card { bytes }) => bytes,
+        other => panic!("{other:?}"),
+    };
+    asked.budget = Some(Budget::KvBytes(90 * GIB));
+    let plan = asked.answer();
+    let beside = plan.weights + plan.overhead.total();
+    assert_eq!(over(&asked), 10 * GIB + beside);
+    assert!(plan.flags.is_empty(), "{:?}", plan.flags);
+    let told = plan.short().unwrap().to_string();
+    assert!(told.contains("GiB more than it has"), "{told}");
+    asked.budget = Some(Budget::KvBytes(80 * GIB - beside));
+    assert_eq!(asked.answer().short(), None);
+    asked.budget = Some(Budget::KvBytes(80 * GIB - beside + 1));
+    assert_eq!(over(&asked), 1);
+    // Two instances of 60 GiB, and shares of 1.20 in sum.
+    asked.instances = 2;
     asked.budget = Some(Budget::KvBytes(60 * GIB));
-    assert_eq!(asked.answer().warnings.len(), 2, "more than the card has");
+    assert_eq!(over(&asked), 40 * GIB + 2 * beside);
+    asked.budget = Some(Budget::Utilization(6_000));
+    assert_eq!(over(&asked), 16 * GIB);
+    let warnings = asked.answer().warnings;
+    assert!(
+        warnings[0].contains("1.20 times what it has"),
+        "{warnings:?}"
+    );
+    // Blocks by number take memory too; what a log tells was there.
+    asked.instances = 1;
+    asked.budget = Some(Budget::Blocks(1 << 20));
+    assert!(over(&asked) > GIB);
+    asked.budget = Some(Budget::Logged(79 * GIB - beside));
+    assert_eq!(asked.answer().short(), None);
+    asked.memory = None;
+    asked.budget = Some(Budget::KvBytes(1_000 * GIB));
+    assert_eq!(asked.answer().short(), None);
 }
 
 #[test]
