@@ -336,7 +336,7 @@ fn the_gateways_own_access_log_is_a_trace() {
     let record = |seconds: u64| AccessRecord {
         tenant: Some(Arc::from("a")),
         model: Some(Arc::from("m")),
-        prompt_tokens: Some(100),
+        prompt_tokens: Some(3_100),
         used_output_tokens: Some(7),
         max_tokens: Some(64),
         prefix_hashes: vec![1, 2, 3, 4, 5, 6],
@@ -365,5 +365,5 @@ fn the_gateways_own_access_log_is_a_trace() {
         .collect();
     let seven = Some(Tokens::new(7));
     assert_eq!(rows, [(0, seven), (3, None), (9, seven)]);
-    assert_eq!(*trace.rows[0].chunks, [6]);
+    assert_eq!(*trace.rows[0].chunks, [1, 2, 3, 4, 5, 6]);
 }

@@ -14,10 +14,8 @@ use serde::Deserialize;
 
 use super::TraceError;
 use super::lines::each;
-use super::rows::{Draft, Seen, chunks};
-
-/// Block sizes an engine may have had, likeliest first: the log does not say.
-const BLOCK_SIZES: [usize; 6] = [16, 32, 64, 128, 8, 256];
+use super::rows::{Draft, Seen};
+use crate::replay::Call;
 
 /// What is read of a record; see `telemetry::AccessRecord`.
 #[derive(Deserialize)]
@@ -123,19 +121,15 @@ impl Record {
         format!("{model} {} {form} {}", self.route, self.class.join(" "))
     }
 
-    /// The prompt's content, or the first hash that is none.
+    /// The prompt's content, or the first hash that is none. The log has one hash for
+    /// each step of 512 tokens, which stands for everything up to its end: a chunk as a
+    /// replay counts them. Steps are of text, so there may be fewer than the prompt's
+    /// tokens would fill, and those past the first 256 are not told: what has no hash is
+    /// nobody else's beginning.
     fn prefix(&self, prompt: u64) -> Result<Arc<[u64]>, String> {
         let hash = |text: &String| u64::from_str_radix(text, 16).map_err(|_| text.clone());
-        let ids: Vec<u64> = self
-            .prefix_hashes
-            .iter()
-            .map(hash)
-            .collect::<Result<_, _>>()?;
-        let blocks = |size: &&usize| {
-            let size = u64::try_from(**size).unwrap_or(u64::MAX);
-            u64::try_from(ids.len()) == Ok(prompt / size)
-        };
-        let size = BLOCK_SIZES.iter().find(blocks);
-        Ok(size.map_or_else(|| Arc::from([]), |size| chunks(&ids, *size)))
+        let steps = usize::try_from(prompt / Call::CHUNK.get()).unwrap_or(usize::MAX);
+        let hashes = self.prefix_hashes.iter().take(steps);
+        hashes.map(hash).collect()
     }
 }

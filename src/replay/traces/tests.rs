@@ -199,10 +199,33 @@ fn an_access_log_tells_answers_and_what_was_refused_for_want_of_room() {
         [(0, 40, None), (1600, 40, Some(3)), (2250, 33, Some(7))]
     );
     assert_eq!(trace.rows[2].asked, Some(Tokens::new(64)));
-    // Two full blocks of 16 in one chunk.
-    assert_eq!(*trace.rows[2].chunks, [1]);
+    // The prompt ends within its first step: nobody else's begins so.
+    assert!(trace.rows[2].chunks.is_empty());
     assert_eq!(trace.skipped["refused for what they were"], 1);
     assert_eq!(trace.skipped["left by their client before an answer"], 1);
+}
+
+/// A line that a gateway wrote: a chat of 3,222 tokens on a simulated engine.
+const WRITTEN: &str = include_str!("../../../tests/golden/access/line.json");
+
+#[test]
+fn a_line_of_the_gateways_own_has_one_chunk_for_each_step_that_was_hashed() {
+    let written = trace(WRITTEN);
+    let record: serde_json::Value = serde_json::from_str(WRITTEN).unwrap();
+    let hashes = record["prefix_hashes"].as_array().unwrap();
+    let hashes: Vec<u64> = hashes
+        .iter()
+        .map(|hash| u64::from_str_radix(hash.as_str().unwrap(), 16).unwrap())
+        .collect();
+    assert!(hashes.len() >= 2, "{hashes:?}");
+    assert_eq!(*trace(WRITTEN).rows[0].chunks, hashes);
+    let prompt = written.rows[0].prompt.get();
+    assert!(prompt / 512 >= hashes.len() as u64, "{prompt}");
+    // Fewer tokens than the count before it was sent: fewer steps are whole.
+    let used = format!("\"used_prompt_tokens\":{}", record["used_prompt_tokens"]);
+    let fewer = WRITTEN.replace(&used, "\"used_prompt_tokens\":600");
+    assert_ne!(fewer, WRITTEN);
+    assert_eq!(*trace(&fewer).rows[0].chunks, hashes[..1]);
 }
 
 #[test]
