@@ -185,6 +185,20 @@ impl Fleet<'_> {
         Tier::ALL.map(|tier| self.tier_is_open(asked, home, tier))
     }
 
+    /// Whether time alone may open `tier` to traffic at home in `home`: not where it is
+    /// the configuration that keeps it closed.
+    pub(super) fn tier_may_open(&self, home: Tier, tier: Tier) -> bool {
+        match tier {
+            _ if tier == home => true,
+            Tier::Standard => {
+                home == Tier::Large
+                    && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
+            }
+            Tier::Large => home < tier,
+            Tier::Offload => true,
+        }
+    }
+
     /// Whether traffic at home in `home` may use `tier` at all now.
     pub(super) fn tier_is_open(&self, asked: Asked<'_>, home: Tier, tier: Tier) -> bool {
         match tier {
@@ -193,11 +207,9 @@ impl Fleet<'_> {
                 let is_larger_up = |kind: &Kind| {
                     kind.tier == Tier::Large && kind.trusted > 0 && kind.may_serve(asked.demand)
                 };
-                home == Tier::Large
-                    && self.tiers.long_on_standard == LongOnStandard::WhenNothingLarger
-                    && !self.table.kinds.iter().any(is_larger_up)
+                self.tier_may_open(home, tier) && !self.table.kinds.iter().any(is_larger_up)
             }
-            Tier::Large => home < tier && self.waiting[tier as usize] == 0,
+            Tier::Large => self.tier_may_open(home, tier) && self.waiting[tier as usize] == 0,
             Tier::Offload => {
                 asked.demand.offload == OffloadRule::WhenFaster && self.offload_is_faster(asked)
             }

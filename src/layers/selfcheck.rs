@@ -37,13 +37,15 @@ pub(super) fn compare_usage(
         }
         Verdict::Demoted => {
             let demotions = counter.demotions();
-            let margin = demotions.iter().find(|demotion| demotion.kind == kind);
+            let demoted = demotions.iter().find(|demotion| demotion.kind == kind);
+            let margin = demoted.map(|demotion| demotion.margin);
             tracing::error!(
                 model,
                 route = kind,
                 ours,
                 theirs,
-                margin = ?margin.map(|demotion| demotion.margin),
+                margin_tokens = margin.map(|margin| margin.tokens),
+                margin_thousandths = margin.map(|margin| margin.thousandths),
                 "three of the last twenty prompts were counted differently by the engine: \
                  counts of this route are estimates from now on"
             );

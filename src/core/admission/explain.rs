@@ -284,7 +284,8 @@ impl Quest<'_> {
                 Err(barrier) => barrier,
             },
         };
-        if barrier.is_for_good() {
+        let closed = barrier == Barrier::TierClosed;
+        if barrier.is_for_good() || (closed && !fleet.tier_may_open(self.home, backend.tier)) {
             return Room::Never(barrier);
         }
         let is_memory = matches!(barrier, Barrier::Memory | Barrier::Reserve);

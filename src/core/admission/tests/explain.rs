@@ -271,6 +271,33 @@ fn the_missing_blocks_are_those_that_would_let_it_in() {
 }
 
 #[test]
+fn a_tier_that_the_configuration_keeps_closed_is_closed_for_good() {
+    let told = |rule, demand| {
+        let mut rules = policy(Reservation::Strict);
+        rules.tiers.long_on_standard = rule;
+        rules.tiers.long_share = 0.25;
+        let (pool, _) = pool(rules, &[(STANDARD, 100), (Tier::Large, 200)]);
+        let told = pool.explain(at(0.0), &demand);
+        (told.home, told.views[0].room)
+    };
+    // A quarter of what standard holds, and standard could hold it.
+    let long = || demand(400, 1);
+    let never = told(LongOnStandard::Never, long());
+    let closed = Room::Never(Barrier::TierClosed);
+    assert_eq!(never, (Some(Tier::Large), closed));
+    let (home, room) = told(LongOnStandard::WhenNothingLarger, long());
+    assert_eq!(home, Some(Tier::Large));
+    let later = matches!(
+        room,
+        Room::Later {
+            barrier: Barrier::TierClosed,
+            ..
+        }
+    );
+    assert!(later, "{room:?}");
+}
+
+#[test]
 fn what_a_larger_tier_keeps_for_its_own_is_missing_too() {
     let mut pool = strict(&[(STANDARD, 20), (Tier::Large, 100)]);
     admit(&mut pool, 0.0, demand(240, 80));
