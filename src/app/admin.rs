@@ -1,7 +1,7 @@
 //! The operator's listener: metrics, health, state, and the page that shows it.
 //!
-//! Decides who may look (everybody on loopback who asks for it by name, else who
-//! has the token) and what is ready. Balancers have no token: without one `/livez` and `/readyz`
+//! Decides who may look (who has the token; on loopback without one everybody but web
+//! pages, by the rule of [`super::nearby`]) and what is ready. Balancers have no token: without one `/livez` and `/readyz`
 //! answer all the same, with a status and a word. Never touches a request; what
 //! an operator may change is in [`super::orders`], what is told of a request that
 //! nobody sent in [`super::explain`].
@@ -34,8 +34,8 @@ use super::drain::{Drain, Phase, Watcher};
 use super::explain;
 use super::gateway::Gateway;
 use super::listen::listen;
-use super::nearby;
-use super::orders::{Order, is_no_page};
+use super::nearby::{Refused, Wish, refused};
+use super::orders::Order;
 use super::places::{Places, Room};
 use super::sockets::prepare;
 use super::state;
@@ -124,16 +124,15 @@ impl Admin {
         if request.uri().path() != explain::PATH {
             return self.answer(&request);
         }
-        match (self.bearer(&request), request.method()) {
-            (None, _) => return text(StatusCode::FORBIDDEN, "not by this name\n"),
-            (Some(Bearer::Missing), _) => return unknown_bearer(),
-            (_, method) if *method != Method::POST => return wrong_method(&Method::POST),
-            (Some(Bearer::NotAsked), _) => {
-                if let Err((status, problem)) = is_no_page(request.headers()) {
-                    return text(status, problem);
-                }
-            }
-            (Some(Bearer::Known), _) => {}
+        let wish = match *request.method() {
+            Method::POST => Wish::Order,
+            _ => Wish::Look,
+        };
+        match (self.bearer(&request, wish), wish) {
+            (Err((status, problem)), _) => return text(status, problem),
+            (Ok(Bearer::Missing), _) => return unknown_bearer(),
+            (Ok(_), Wish::Order) => {}
+            (Ok(_), _) => return wrong_method(&Method::POST),
         }
         match explain::answer(&self.gateway, request).await {
             Ok(told) => reply(StatusCode::OK, "application/json", told.to_string()),
@@ -141,35 +140,36 @@ impl Admin {
         }
     }
 
-    /// Whether the token was shown; `None` for who may not look for another reason.
-    fn bearer<B>(&self, request: &Request<B>) -> Option<Bearer> {
+    /// Whether the token was shown. Where none is asked for, a browser is refused what
+    /// another's page made it wish for.
+    fn bearer<B>(&self, request: &Request<B>, wish: Wish) -> Result<Bearer, Refused> {
         let snapshot = self.gateway.snapshot();
         match &snapshot.config.admin.token {
-            Some(token) if bears(request.headers().get(AUTHORIZATION), token) => {
-                Some(Bearer::Known)
-            }
-            Some(_) => Some(Bearer::Missing),
-            None => nearby::is_meant(request).then_some(Bearer::NotAsked),
+            Some(token) if bears(request.headers().get(AUTHORIZATION), token) => Ok(Bearer::Known),
+            Some(_) => Ok(Bearer::Missing),
+            None => refused(request, wish).map_or(Ok(Bearer::NotAsked), Err),
         }
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Answer {
         let path = request.uri().path();
-        let Some(bearer) = self.bearer(request) else {
-            return text(StatusCode::FORBIDDEN, "not by this name\n");
-        };
         // No data is in them, and a browser has no token to show for them.
         if let Some(file) = File::at(path) {
-            return match *request.method() {
-                Method::GET => page(file),
-                _ => wrong_method(&Method::GET),
+            return match (self.bearer(request, Wish::Page), request.method()) {
+                (Err((status, problem)), _) => text(status, problem),
+                (Ok(_), &Method::GET) => page(file),
+                (Ok(_), _) => wrong_method(&Method::GET),
             };
         }
         let order = Order::of(path);
-        let method = if order.is_some() {
-            Method::POST
-        } else {
-            Method::GET
+        let (method, wish) = match (&order, request.method()) {
+            (Some(_), asked) if *asked == Method::POST => (Method::POST, Wish::Order),
+            (Some(_), _) => (Method::POST, Wish::Look),
+            (None, _) => (Method::GET, Wish::Look),
+        };
+        let bearer = match self.bearer(request, wish) {
+            Ok(bearer) => bearer,
+            Err((status, problem)) => return text(status, problem),
         };
         match (bearer, order) {
             (Bearer::Missing, _) if *request.method() == Method::GET && path == "/livez" => {
@@ -181,11 +181,7 @@ impl Admin {
             (Bearer::Missing, _) => unknown_bearer(),
             (_, None) if !PAGES.contains(&path) => text(StatusCode::NOT_FOUND, "no such page\n"),
             _ if *request.method() != method => wrong_method(&method),
-            (Bearer::NotAsked, Some(order)) => match is_no_page(request.headers()) {
-                Ok(()) => self.obey(&order),
-                Err((status, problem)) => text(status, problem),
-            },
-            (Bearer::Known, Some(order)) => self.obey(&order),
+            (_, Some(order)) => self.obey(&order),
             (_, None) => self.show(request.uri()),
         }
     }
@@ -214,15 +210,20 @@ impl Admin {
 
     /// The last hour, or what has come since the step that `after=` names.
     fn history(&self, query: &str) -> Answer {
-        let asked = query
+        let mut asked = query
             .split('&')
-            .find_map(|pair| pair.strip_prefix("after="));
-        let Ok(after) = asked.map_or(Ok(0), str::parse) else {
+            .filter_map(|pair| pair.strip_prefix("after="));
+        let (first, second) = (asked.next(), asked.next());
+        let Ok(after) = first.map_or(Ok(0), str::parse) else {
             return text(
                 StatusCode::BAD_REQUEST,
                 "after= takes the number of a step\n",
             );
         };
+        if second.is_some() {
+            let problem = "after= is there twice, and only one can be meant\n";
+            return text(StatusCode::BAD_REQUEST, problem);
+        }
         let mut told = self.gateway.telemetry().history().json(after);
         told["instance"] = self.gateway.instance().into();
         reply(StatusCode::OK, "application/json", told.to_string())

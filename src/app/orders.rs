@@ -1,18 +1,17 @@
 //! What an operator may order on the admin address: to drain a backend, and to
 //! give it work again.
 //!
-//! Decides whether a request is an order, and whether it may come from a web
-//! page: where no token is asked for, a page in the operator's own browser must
-//! not be able to give orders to the loopback address. Such a page cannot send
-//! this content type without asking first, and always says where it is from.
-//! Never reads a body. Orders may be repeated; only the last one counts.
+//! Decides whether a request is an order. Who may give one is decided by the token,
+//! and without one in [`super::nearby`]. Never reads a body. Orders may be repeated;
+//! only the last one counts.
 
-use http::header::{CONTENT_TYPE, ORIGIN};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde_json::json;
 
 use crate::layers::pool::Pools;
 use crate::upstream::probe::Handle;
+
+use super::nearby::Refused;
 
 /// What is ordered of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +26,6 @@ pub(super) struct Order {
     backend: String,
     verb: Verb,
 }
-
-/// Why an order is not taken, as the operator is told.
-pub(super) type Refused = (StatusCode, &'static str);
 
 // === impl Order ===
 
@@ -73,25 +69,6 @@ impl Order {
     }
 }
 
-/// Whether a request that shows no token may give orders.
-///
-/// # Errors
-/// Where a web page might have sent it.
-pub(super) fn is_no_page(headers: &HeaderMap) -> Result<(), Refused> {
-    if headers.contains_key(ORIGIN) {
-        return Err((StatusCode::FORBIDDEN, "not from a web page\n"));
-    }
-    let json = headers
-        .get(CONTENT_TYPE)
-        .is_some_and(|media| media.as_bytes() == b"application/json");
-    if json {
-        Ok(())
-    } else {
-        let problem = "content-type must be application/json\n";
-        Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, problem))
-    }
-}
-
 /// `text` with its percent-encoding undone; `None` where that is broken.
 pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
@@ -113,7 +90,6 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
 
     #[test]
     fn an_order_names_its_backend_whatever_is_in_the_name() {
@@ -136,32 +112,5 @@ mod tests {
         ] {
             assert_eq!(order(path), None, "{path}");
         }
-    }
-
-    #[test]
-    fn what_a_page_can_send_is_no_order() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(
-            is_no_page(&headers).map_err(|(status, _)| status.as_u16()),
-            Err(415)
-        );
-        for media in [
-            "text/plain",
-            "application/x-www-form-urlencoded",
-            "multipart/form-data",
-        ] {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
-            assert_eq!(
-                is_no_page(&headers).map_err(|(status, _)| status.as_u16()),
-                Err(415)
-            );
-        }
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        assert_eq!(is_no_page(&headers), Ok(()));
-        headers.insert(ORIGIN, HeaderValue::from_static("http://127.0.0.1:8081"));
-        assert_eq!(
-            is_no_page(&headers).map_err(|(status, _)| status.as_u16()),
-            Err(403)
-        );
     }
 }

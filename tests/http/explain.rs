@@ -197,6 +197,7 @@ impl Fleet {
             Became::Waited => {
                 assert_eq!(told["verdict"], "queue", "{told:#}");
                 assert!(told["held_by"].is_string() && told["chosen"].is_null());
+                assert!(told["wait_seconds"]["q50"].is_number(), "{told:#}");
                 "queue"
             }
             Became::Refused(reply) => {
@@ -243,6 +244,7 @@ fn is_admitted(told: &Value, reply: &Reply) {
         (&there["fits"], &there["taken_blocks"]),
         (&"now".into(), &chosen["blocks"])
     );
+    assert_eq!(told["wait_seconds"], Value::Null, "{told:#}");
 }
 
 fn is_refused(told: &Value, reply: &Reply) {
@@ -414,10 +416,24 @@ async fn a_question_that_cannot_be_answered_says_what_to_ask() {
         )
     );
     assert_eq!(asked("/explain?tenant=one&x=1").await.status, 400);
+    let twice = asked("/explain?tenant=one&tenant=two").await;
     assert_eq!(
-        asked("/explain?tenant=one&route=nonsense").await.status,
-        400
+        (twice.status, twice.text()),
+        (400, "tenant= is there twice, and only one can be meant\n")
     );
+    // A route that is none and a path that is none are told alike: as a client is.
+    for route in ["nonsense", "/v1/nonsense"] {
+        let path = format!("/explain?tenant=one&route={route}");
+        let ask = Ask::post(&path, ask.body());
+        let none = Client::connect(addr).await.ask(&ask).await;
+        let told = none.json();
+        let refusal = (&told["verdict"], &told["refusal"]["status"]);
+        assert_eq!(
+            refusal,
+            (&"refuse".into(), &404.into()),
+            "{route}: {told:#}"
+        );
+    }
     let told = asked("/explain?tenant=one").await;
     assert_eq!(
         (told.status, &told.json()["verdict"]),
@@ -426,9 +442,15 @@ async fn a_question_that_cannot_be_answered_says_what_to_ask() {
     let get = fleet.stand.admin("/explain").await;
     assert_eq!((get.status, get.header("allow")), (405, Some("POST")));
     let page = Ask::post("/explain?tenant=one", ask.body());
-    let page = page.header("origin", "http://evil.example");
-    let mut admin = Client::connect(fleet.stand.running.admin_addr()).await;
-    assert_eq!(admin.ask(&page).await.status, 403);
+    for (name, value) in [
+        ("origin", "http://evil.example"),
+        ("sec-fetch-site", "cross-site"),
+        ("sec-fetch-site", "same-site"),
+    ] {
+        let page = page.clone().header(name, value);
+        let told = Client::connect(addr).await.ask(&page).await;
+        assert_eq!(told.status, 403, "{name}: {value}");
+    }
     fleet.stand.settle().await;
 }
 

@@ -166,6 +166,55 @@ async fn what_a_web_page_can_send_drains_nothing() {
 }
 
 #[tokio::test]
+async fn another_origins_page_sees_nothing_and_takes_no_place_of_those_who_watch() {
+    let fake = Fake::start(FakeSpec::default()).await;
+    let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;
+    let admin = stand.running.admin_addr();
+    let own = format!("http://{admin}");
+    for path in [
+        "/events", "/state", "/history", "/metrics", "/readyz", "/livez",
+    ] {
+        for (name, value) in [
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+            ("origin", "http://evil.example"),
+            ("origin", "null"),
+        ] {
+            let page = Ask::get(path).header(name, value);
+            assert_eq!(
+                ask(admin, &page).await.status,
+                403,
+                "{path} {name}: {value}"
+            );
+        }
+        if path == "/events" {
+            continue;
+        }
+        for (name, value) in [
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-site", "none"),
+            ("origin", own.as_str()),
+            ("accept", "*/*"),
+        ] {
+            let asked = Ask::get(path).header("host", &admin.to_string());
+            let asked = asked.header(name, value);
+            let reply = ask(admin, &asked).await;
+            assert_eq!(reply.status, 200, "{path} {name}: {value}");
+        }
+    }
+    // A link to the page itself may stand anywhere.
+    let linked = Ask::get("/").header("sec-fetch-site", "cross-site");
+    assert_eq!(ask(admin, &linked).await.status, 200);
+    assert_eq!(
+        ask(admin, &Ask::get("/history?after=1&after=2"))
+            .await
+            .status,
+        400
+    );
+    stand.settle().await;
+}
+
+#[tokio::test]
 async fn a_name_that_leads_to_loopback_by_chance_is_shown_and_obeyed_in_nothing() {
     let fake = Fake::start(FakeSpec::default()).await;
     let stand = Stand::start(&Setup::tiny(&[fake.backend("a")])).await;

@@ -116,26 +116,29 @@ impl Asked {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = decoded(&value.replace('+', " ")).filter(|value| !value.is_empty());
             let value = value.ok_or_else(|| format!("{key}= takes a percent-encoded text\n"))?;
-            match key {
-                "tenant" => asked.tenant = Some(value),
-                "route" => asked.path = Some(path_of(value)?),
+            let before = match key {
+                "tenant" => asked.tenant.replace(value),
+                "route" => asked.path.replace(path_of(value)),
                 _ => return Err("known are ?tenant=NAME and &route=PATH\n".to_owned()),
+            };
+            if before.is_some() {
+                return Err(format!(
+                    "{key}= is there twice, and only one can be meant\n"
+                ));
             }
         }
         Ok(asked)
     }
 }
 
-/// The path of a route by its name; a path as it stands.
-fn path_of(written: String) -> Result<String, String> {
+/// The path of a route by its name; a path as it stands. Whatever is neither is a path
+/// that nothing is served on, and gets what a client would get there.
+fn path_of(written: String) -> String {
     if written.starts_with('/') {
-        return Ok(written);
+        return written;
     }
     let named = Route::served().find(|(_, route)| route.label() == written);
-    named.map(|(path, _)| path.to_owned()).ok_or_else(|| {
-        let problem = "no route of that name: give its path, as /v1/completions";
-        format!("{problem}\n")
-    })
+    named.map_or_else(|| format!("/{written}"), |(path, _)| path.to_owned())
 }
 
 fn told_json(tenant: &TenantRef, path: &str, told: &Told) -> Value {
@@ -167,7 +170,7 @@ fn told_json(tenant: &TenantRef, path: &str, told: &Told) -> Value {
         "chosen": told.pool.as_ref().zip(explanation).and_then(|(pool, told)| chosen(pool, told)),
         "held_by": explanation.and_then(|told| told.hold).map(|hold| hold.name()),
         "held_because": explanation.and_then(|told| told.hold).map(words::hold),
-        "wait_seconds": explanation.map(|explanation| wait(explanation.wait)),
+        "wait_seconds": explanation.and_then(wait),
         "queue": explanation.map(|explanation| json!({
             "requests": explanation.queue.requests,
             "tokens": explanation.queue.tokens.get(),
@@ -220,12 +223,17 @@ fn chosen(pool: &Pool, told: &Explanation) -> Option<Value> {
     }))
 }
 
-fn wait(wait: Predicted) -> Value {
-    json!({
-        "q20": wait.q20.as_secs_f64(),
-        "q50": wait.q50.as_secs_f64(),
-        "q80": wait.q80.as_secs_f64(),
-    })
+/// How long it would stand in line; nothing where it need not.
+fn wait(told: &Explanation) -> Option<Value> {
+    if let Decision::Admit(_) = told.decision {
+        return None;
+    }
+    let Predicted { q20, q50, q80 } = told.wait;
+    Some(json!({
+        "q20": q20.as_secs_f64(),
+        "q50": q50.as_secs_f64(),
+        "q80": q80.as_secs_f64(),
+    }))
 }
 
 fn refusal(refused: &RefusedAs) -> Value {
@@ -243,10 +251,10 @@ fn refusal(refused: &RefusedAs) -> Value {
 }
 
 fn backend(pool: &Pool, view: &View) -> Value {
-    let (fits, barrier) = match view.room {
-        Room::Now(_) => ("now", None),
-        Room::Later { barrier, .. } => ("later", Some(barrier)),
-        Room::Never(barrier) => ("never", Some(barrier)),
+    let (fits, barrier, because) = match view.room {
+        Room::Now(_) => ("now", None, None),
+        Room::Later { barrier, .. } => ("later", Some(barrier), Some(words::barrier(barrier))),
+        Room::Never(barrier) => ("never", Some(barrier), Some(words::for_good(barrier))),
     };
     let (missing, after) = match view.room {
         Room::Later { missing, after, .. } => (missing, after),
@@ -261,7 +269,7 @@ fn backend(pool: &Pool, view: &View) -> Value {
         "tier": view.tier.name(),
         "fits": fits,
         "barrier": barrier.map(|barrier| barrier.name()),
-        "because": barrier.map(words::barrier),
+        "because": because,
         "missing_blocks": missing.map(|blocks| blocks.get()),
         "after_seconds": after.map(|after| after.as_secs_f64()),
         "taken_blocks": taken,
@@ -287,7 +295,16 @@ mod tests {
         assert_eq!(read("tenant=a%20b&route=/v1/completions"), both);
         assert_eq!(read("route=completions&tenant=a+b"), both);
         assert_eq!(read("route=%2Fnot%2Fthere"), Ok((None, some("/not/there"))));
-        for wrong in ["tenant=", "tenant", "tenant=%zz", "tenants=a", "route=chat"] {
+        assert_eq!(read("route=chat"), Ok((None, some("/chat"))));
+        for wrong in [
+            "tenant=",
+            "tenant",
+            "tenant=%zz",
+            "tenants=a",
+            "tenant=a&tenant=b",
+            "tenant=a&tenant=a",
+            "route=completions&tenant=a&route=/v1/embeddings",
+        ] {
             let problem = read(wrong).unwrap_err();
             assert!(problem.contains('=') || problem.contains('/'), "{problem}");
         }

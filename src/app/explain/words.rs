@@ -27,6 +27,16 @@ pub(super) const fn barrier(barrier: Barrier) -> &'static str {
     }
 }
 
+/// Why a request can never go to a backend.
+pub(super) const fn for_good(gate: Barrier) -> &'static str {
+    match gate {
+        Barrier::TierClosed => {
+            "another tier is its home, and by configuration this one stays closed to it"
+        }
+        gate => barrier(gate),
+    }
+}
+
 /// What a request waits for.
 pub(super) const fn hold(hold: Hold) -> &'static str {
     match hold {

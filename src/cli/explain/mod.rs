@@ -9,7 +9,8 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Failure;
-use super::remote::RemoteFlags;
+use super::plain::of_lines;
+use super::remote::{RemoteError, RemoteFlags};
 
 /// Most that is read of a body, in bytes: four of the largest a gateway takes by
 /// default.
@@ -50,13 +51,34 @@ pub(super) fn explain(
     if !headers.iter().any(|(name, _)| name == "content-type") {
         headers.push(("content-type".to_owned(), "application/json".to_owned()));
     }
-    let told = remote.post(&flags.page(), (&headers, &body))?;
+    let told = remote.post(&flags.page(), (&headers, &body));
+    let told = told.map_err(in_flags)?;
     if flags.json {
         writeln!(out, "{told}")?;
     } else {
-        write!(out, "{}", show::Shown(&told))?;
+        write!(out, "{}", show::Shown(&of_lines(told)))?;
     }
     Ok(())
+}
+
+/// What the gateway does not understand of a question, in this command's own words.
+fn in_flags(error: RemoteError) -> Failure {
+    let RemoteError::Status {
+        status: 400, text, ..
+    } = error
+    else {
+        return error.into();
+    };
+    let own = [
+        ("?tenant=", "--tenant "),
+        ("tenant=", "--tenant "),
+        ("&route=", "--route "),
+        ("route=", "--route "),
+    ];
+    let said = own
+        .iter()
+        .fold(text, |text, (query, flag)| text.replace(query, flag));
+    Failure::Configuration(said)
 }
 
 fn body(written: &str, input: impl Read) -> Result<Vec<u8>, Failure> {
@@ -131,6 +153,30 @@ mod tests {
         let long = ("x-tidegate-class".to_owned(), "long".to_owned());
         assert_eq!(read("X-Tidegate-Class: long"), Some(long));
         assert_eq!(read("long"), None);
+    }
+
+    #[test]
+    fn a_question_that_is_not_understood_is_told_by_flags_and_ends_with_2() {
+        let said = |text: &str| {
+            in_flags(RemoteError::Status {
+                url: "u".to_owned(),
+                status: 400,
+                text: text.to_owned(),
+            })
+        };
+        let whose = said("say whose it is by ?tenant=NAME; there are: a, b");
+        assert_eq!(
+            whose.to_string(),
+            "say whose it is by --tenant NAME; there are: a, b"
+        );
+        assert!(matches!(whose, Failure::Configuration(_)));
+        let route = said("route=/a b is no path like /v1/chat/completions");
+        assert_eq!(
+            route.to_string(),
+            "--route /a b is no path like /v1/chat/completions"
+        );
+        let down = in_flags(RemoteError::Unreachable("u".to_owned()));
+        assert!(matches!(down, Failure::Run(_)));
     }
 
     #[test]
