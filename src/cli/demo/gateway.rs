@@ -49,8 +49,8 @@ pub(super) enum GatewayError {
     Start(#[from] app::Error),
     /// The chat template has no file.
     #[error(
-        "cannot write the chat template under {}: {0}; TMPDIR names another folder",
-        std::env::temp_dir().display()
+        "cannot write the chat template under {folder}: {0}; TMPDIR names another folder",
+        folder = std::env::temp_dir().display()
     )]
     Template(#[from] io::Error),
     /// Its engines or its tokenizer were not found in time.
