@@ -60,6 +60,15 @@ const OWN_WIDTH: [&str; 12] = [
     "seed_oss",
 ];
 
+/// Classes that have a window where the file does not say.
+const WINDOWED: [&str; 5] = [
+    "gemma2",
+    "gemma3_text",
+    "gemma3n_text",
+    "gpt_oss",
+    "cohere2",
+];
+
 /// Classes that write the width of an expert as `intermediate_size`.
 const SHARED_KEY: [&str; 10] = [
     "mixtral",
@@ -107,63 +116,99 @@ pub(super) fn assumed(
     family: Family,
     model: &Model,
 ) -> Result<Vec<Assumed>, ModelError> {
-    let is = |kinds: &[&str]| kinds.contains(&model.model_type.as_str());
-    let missing = |names: &[&str]| names.iter().all(|name| keys.value(name).is_none());
-    let mut all = Vec::new();
-    let mut add = |field, taken: String, changes| {
-        all.push(Assumed {
+    let mut gaps = Gaps {
+        keys,
+        model,
+        all: Vec::new(),
+    };
+    gaps.weights(family)?;
+    gaps.caches();
+    if model.context.is_none() {
+        let changes = "the longest context and --max-model-len follow from it, unless that is \
+                       given";
+        let taken = format!("{UNTOLD_CONTEXT} tokens, as vLLM does, are");
+        gaps.add("max_position_embeddings", taken, changes);
+    }
+    gaps.all.extend(dtype(keys));
+    Ok(gaps.all)
+}
+
+/// What was found so far.
+struct Gaps<'a> {
+    keys: Keys<'a>,
+    model: &'a Model,
+    all: Vec<Assumed>,
+}
+
+// === impl Gaps ===
+
+impl Gaps<'_> {
+    fn add(&mut self, field: &'static str, taken: String, changes: &'static str) {
+        self.all.push(Assumed {
             field,
             told: None,
             taken,
             changes,
         });
-    };
-    // Google leaves Gemma 3's to the class in its own files.
-    if missing(VOCABULARY) && !is(&["gemma3_text"]) {
-        let changes = "weights that are not read from safetensors (--weights) and the overhead \
-                       (--overhead) follow from it";
-        add("vocab_size", format!("{} is", model.vocabulary), changes);
     }
-    if let Some(width) = parameters::assumed_width(keys, family, model)? {
-        let changes = "weights that are not read from safetensors (--weights) and the overhead \
-                       (--overhead) follow from it";
-        let taken = format!("4 times hidden_size, {width}, is");
-        add("intermediate_size", taken, changes);
+
+    fn lacks(&self, names: &[&str]) -> bool {
+        names.iter().all(|name| self.keys.value(name).is_none())
     }
-    if model.expert > 0 && missing(parameters::EXPERT) && !is(&SHARED_KEY) {
-        let changes = "weights that are not read from safetensors (--weights) and the overhead \
-                       (--overhead) follow from it";
-        let taken = format!("intermediate_size, {}, is", model.expert);
-        add("moe_intermediate_size", taken, changes);
+
+    fn is(&self, kinds: &[&str]) -> bool {
+        kinds.contains(&self.model.model_type.as_str())
     }
-    let heads = model.caches.iter().find_map(|cache| match cache.kind {
-        Kind::Attention {
-            kv_heads, width, ..
-        } => Some((kv_heads, width / 2)),
-        Kind::Latent { .. } | Kind::State(_) => None,
-    });
-    if let Some((kv_heads, width)) = heads {
-        if !Heads::says_kv(keys) && !is(&ALL_HEADS) {
-            let changes = "the KV of one token and all that follows from it would be wrong by \
-                           the factor; write it into the file";
+
+    /// What weights and overhead are counted by.
+    fn weights(&mut self, family: Family) -> Result<(), ModelError> {
+        const CHANGES: &str = "weights that are not read from safetensors (--weights) and the \
+                               overhead (--overhead) follow from it";
+        let model = self.model;
+        // Google leaves Gemma 3's to the class in its own files.
+        if self.lacks(VOCABULARY) && !self.is(&["gemma3_text"]) {
+            self.add("vocab_size", format!("{} is", model.vocabulary), CHANGES);
+        }
+        if let Some(width) = parameters::assumed_width(self.keys, family, model)? {
+            let taken = format!("4 times hidden_size, {width}, is");
+            self.add("intermediate_size", taken, CHANGES);
+        }
+        if model.expert > 0 && self.lacks(parameters::EXPERT) && !self.is(&SHARED_KEY) {
+            let taken = format!("intermediate_size, {}, is", model.expert);
+            self.add("moe_intermediate_size", taken, CHANGES);
+        }
+        Ok(())
+    }
+
+    /// What the KV of a token is counted by.
+    fn caches(&mut self) {
+        let heads = self.model.caches.iter().find_map(|cache| match cache.kind {
+            Kind::Attention {
+                kv_heads, width, ..
+            } => Some((kv_heads, width / 2)),
+            Kind::Latent { .. } | Kind::State(_) => None,
+        });
+        let Some((kv_heads, width)) = heads else {
+            return;
+        };
+        if !Heads::says_kv(self.keys) && !self.is(&ALL_HEADS) {
+            let changes = "the KV of one token and all that follows from it would be wrong by the \
+                           factor; write it into the file";
             let taken = format!("as many as num_attention_heads, {kv_heads}, are");
-            add("num_key_value_heads", taken, changes);
+            self.add("num_key_value_heads", taken, changes);
         }
-        if missing(HEAD_WIDTH) && is(&OWN_WIDTH) {
-            let changes = "its class has a width of its own, by which the KV of one token would \
-                           be wrong; write it into the file";
+        if self.lacks(HEAD_WIDTH) && self.is(&OWN_WIDTH) {
+            let changes = "its class has a width of its own, by which the KV of one token would be \
+                           wrong; write it into the file";
             let taken = format!("hidden_size by num_attention_heads, {width}, is");
-            add("head_dim", taken, changes);
+            self.add("head_dim", taken, changes);
+        }
+        if !self.keys.has("sliding_window") && self.is(&WINDOWED) {
+            let changes = "its class has a window, by which the KV of long sequences would be \
+                           less; write it into the file";
+            self.add("sliding_window", "none is".to_owned(), changes);
         }
     }
-    if model.context.is_none() {
-        let changes = "the longest context and --max-model-len follow from it, unless that is \
-                       given";
-        let taken = format!("{UNTOLD_CONTEXT} tokens, as vLLM does, are");
-        add("max_position_embeddings", taken, changes);
-    }
-    all.extend(dtype(keys));
-    Ok(all)
 }
 
 /// A type of weights that is none vLLM runs in.

@@ -74,6 +74,11 @@ impl<'a> Keys<'a> {
         found.or_else(|| self.outer.get(name).filter(|value| !value.is_null()))
     }
 
+    /// Whether a name is there, be it with null.
+    pub(super) fn has(self, name: &str) -> bool {
+        self.inner.contains_key(name) || self.outer.contains_key(name)
+    }
+
     /// An object under a name.
     pub(super) fn object(self, name: &str) -> Option<Self> {
         let inner = self.value(name)?.as_object()?;

@@ -158,7 +158,7 @@ pub(super) fn caches(
 /// The latent vector of one token.
 pub(super) fn latent(keys: Keys<'_>) -> Result<Kind, ModelError> {
     let rank = keys.need(&["kv_lora_rank"], Limit::Width)?;
-    let rope = keys.find_or_zero(&["qk_rope_head_dim"], Limit::Width)?;
+    let rope = keys.need(&["qk_rope_head_dim"], Limit::Width)?;
     Ok(Kind::Latent {
         width: rank + rope,
         index: keys.find_or_zero(&["index_head_dim"], Limit::Width)?,

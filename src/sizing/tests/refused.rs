@@ -187,6 +187,17 @@ fn heads_and_widths_that_a_class_has_of_its_own_are_not_guessed_unsaid() {
     assert_eq!(fields(&all), Vec::<&str>::new());
     let qwen = all.replace("llama", "qwen3");
     assert_eq!(fields(&qwen), ["num_key_value_heads", "head_dim"]);
+    // A window too, but not where the file says that there is none.
+    let gemma = llama
+        .replace("llama", "gemma2")
+        .replace('}', r#","head_dim":256}"#);
+    assert_eq!(fields(&gemma), ["sliding_window"]);
+    let none = gemma.replace('}', r#","sliding_window":null}"#);
+    assert_eq!(fields(&none), Vec::<&str>::new());
+    let latent = r#"{"model_type":"deepseek_v3","hidden_size":64,"num_hidden_layers":2,
+        "num_attention_heads":4,"kv_lora_rank":8,"vocab_size":64}"#;
+    let key = "qk_rope_head_dim";
+    assert_eq!(read(latent).unwrap_err(), ModelError::Missing { key });
     let refused = read(&qwen.replace("vocab_size", "words")).unwrap_err();
     assert_eq!(refused, ModelError::Missing { key: "vocab_size" });
 }
