@@ -28,7 +28,12 @@ pub(crate) struct Engine {
     events: Events,
     answers: AtomicU64,
     tokens: AtomicU64,
+    /// Streams that have not ended.
+    open: AtomicU64,
 }
+
+/// A stream while it is open.
+struct Open<'a>(&'a AtomicU64);
 
 /// A request as it came.
 struct Request {
@@ -71,6 +76,7 @@ impl Engine {
             events: Events::new(),
             answers: AtomicU64::new(0),
             tokens: AtomicU64::new(0),
+            open: AtomicU64::new(0),
         }
     }
 
@@ -103,6 +109,7 @@ impl Engine {
             b"/version" => json(r#"{"version":"0.32.0"}"#),
             b"/v1/models" => models(),
             b"/metrics" => self.metrics(),
+            b"/open" => json(&self.open.load(Ordering::Relaxed).to_string()),
             _ => b"HTTP/1.1 404 Not Found\r\nserver: uvicorn\r\ncontent-length: 22\r\n\
                 content-type: application/json\r\n\r\n{\"detail\":\"Not Found\"}"
                 .to_vec(),
@@ -111,11 +118,12 @@ impl Engine {
     }
 
     async fn stream(&self, stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
+        let _open = Open::new(&self.open);
         let began = Instant::now();
         stream.write_all(&self.events.opening).await?;
         if asked.orders.pace == Pace::Hold {
             // An engine past its prefill: until then a gateway may hold others back.
-            stream.write_all(&self.events.piece).await?;
+            stream.write_all(&self.events.pieces[0]).await?;
             // Nothing is expected but the end.
             stream.read_u8().await?;
             return Err(io::ErrorKind::InvalidData.into());
@@ -124,11 +132,11 @@ impl Engine {
             if let Pace::Every(time) = asked.orders.pace {
                 sleep_until(began + time * number).await;
             }
-            let is_last = number == asked.chunks;
-            let piece = if is_last {
-                &self.events.last
-            } else {
-                &self.events.piece
+            let [even, odd] = &self.events.pieces;
+            let piece = match number {
+                last if last == asked.chunks => &self.events.last,
+                number if number % 2 == 0 => even,
+                _ => odd,
             };
             stream.write_all(piece).await?;
         }
@@ -175,6 +183,21 @@ impl Engine {
         .into_bytes();
         bytes.extend(page.into_bytes());
         bytes
+    }
+}
+
+// === impl Open ===
+
+impl<'a> Open<'a> {
+    fn new(count: &'a AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

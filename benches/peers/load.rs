@@ -256,36 +256,35 @@ impl Ticker {
 
 // === idle streams ===
 
-/// Opens `count` streams that send nothing after their beginning, for at most
-/// `limit`, and tells what each adds to the memory of the watched process.
+/// Opens `count` streams that send nothing after their beginning, and tells what each
+/// adds to the memory of the watched process. Those that are not open by `limit` are
+/// given up: they are no error, but do not count.
 pub(crate) async fn idle(wanted: &Wanted, count: usize, limit: Duration, watched: u32) -> Value {
     let before = proc::resident(watched);
     let places = Arc::new(Semaphore::new(OPENING));
     let mut tasks = JoinSet::new();
     let began = Instant::now();
+    let end = tokio::time::Instant::from_std(began + limit);
     for number in 0..count {
-        let place = Arc::clone(&places).acquire_owned().await;
-        if began.elapsed() > limit {
+        let place = tokio::time::timeout_at(end, Arc::clone(&places).acquire_owned()).await;
+        let Ok(place) = place else {
             break;
-        }
+        };
         let (ask, to) = (wanted.first_ask(number), wanted.to);
         tasks.spawn(async move {
-            let mut link = Link::open(to, PATIENCE).await?;
-            let held = tokio::time::timeout(PATIENCE, link.hold(&ask)).await;
+            let opening = tokio::time::timeout_at(end, open(to, ask));
+            let opened = opening.await.ok();
             drop(place);
-            match held {
-                Ok(Ok(())) => Ok(link),
-                Ok(Err(failed)) => Err(failed.flaw),
-                Err(_) => Err(Flaw::Late),
-            }
+            opened
         });
     }
     let mut links = Vec::new();
     let mut flaws = Vec::new();
     while let Some(result) = tasks.join_next().await {
         match result.expect("no opening panics") {
-            Ok(link) => links.push(link),
-            Err(flaw) => flaws.push(flaw),
+            Some(Ok(link)) => links.push(link),
+            Some(Err(flaw)) => flaws.push(flaw),
+            None => {}
         }
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -298,4 +297,13 @@ pub(crate) async fn idle(wanted: &Wanted, count: usize, limit: Duration, watched
         "after_bytes": after,
         "seconds": began.elapsed().as_secs_f64(),
     })
+}
+
+/// Opens one stream up to its first piece.
+async fn open(to: SocketAddr, ask: Ask) -> Result<Link, Flaw> {
+    let mut link = Link::open(to, PATIENCE).await?;
+    match link.hold(&ask).await {
+        Ok(()) => Ok(link),
+        Err(failed) => Err(failed.flaw),
+    }
 }

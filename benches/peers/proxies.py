@@ -19,7 +19,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-ENGINE_PORT = 19000
 MODEL = "peer-model"
 CLIENTS = 4
 KEY = "peers-key-"
@@ -48,17 +47,21 @@ def listens(port):
 
 
 class Proxy:
-    """One proxy. `home` is its folder; `port` where it listens."""
+    """One proxy. `home` is its folder, `port` where it listens, `engine` the engine."""
 
     name = ""
-    port = 0
+    offset = 0
     headers = ()
     counts = False
+    # Streams with a chunk each 10 ms, and as fast as they go: what it can carry.
+    streams = (100, 16)
     environment = {}
 
     def __init__(self, cache, options):
         self.home = cache / self.name
         self.options = options
+        self.port = options.ports + self.offset
+        self.engine = f"127.0.0.1:{options.ports}"
         self.process = None
 
     def install(self):
@@ -147,7 +150,7 @@ class Debian(Proxy):
 
 
 class Nginx(Debian):
-    name, program, port = "nginx", "nginx", 19101
+    name, program, offset = "nginx", "nginx", 101
     packages = ("nginx",)
 
     def version(self):
@@ -173,7 +176,7 @@ http {{
   keepalive_timeout 600s;
   tcp_nodelay on;
   upstream engine {{
-    server 127.0.0.1:{ENGINE_PORT};
+    server {self.engine};
     keepalive 256;
     keepalive_requests 100000000;
   }}
@@ -194,7 +197,7 @@ http {{
 
 
 class Haproxy(Debian):
-    name, program, port = "haproxy", "haproxy", 19102
+    name, program, offset = "haproxy", "haproxy", 102
     packages = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
     def version(self):
@@ -218,7 +221,7 @@ frontend clients
   bind 127.0.0.1:{self.port} backlog 8192
   default_backend engine
 backend engine
-  server engine 127.0.0.1:{ENGINE_PORT}
+  server engine {self.engine}
 """)
         return [self.binary(), "-db", "-f", run / "haproxy.cfg"]
 
@@ -260,25 +263,26 @@ class Python(Proxy):
 
 
 class VllmRouter(Python):
-    name, package, requirement, port = "vllm-router", "vllm-router", "vllm-router==0.1.17", 19103
+    name, package, requirement, offset = "vllm-router", "vllm-router", "vllm-router==0.1.17", 103
 
     def command(self, run):
         return [self.home / "bin/vllm-router", "--host", "127.0.0.1", "--port", self.port,
-                "--worker-urls", f"http://127.0.0.1:{ENGINE_PORT}", "--policy", "round_robin",
+                "--worker-urls", f"http://{self.engine}", "--policy", "round_robin",
                 "--prometheus-host", "127.0.0.1", "--prometheus-port", self.port + 100, "--log-level", "warning"]
 
 
 class SglangRouter(Python):
-    name, package, requirement, port = "sglang-router", "sglang-router", "sglang-router==0.3.2", 19104
+    name, package, requirement, offset = "sglang-router", "sglang-router", "sglang-router==0.3.2", 104
 
     def command(self, run):
         return [self.home / "bin/sglang-router", "launch", "--host", "127.0.0.1", "--port", self.port,
-                "--worker-urls", f"http://127.0.0.1:{ENGINE_PORT}", "--policy", "round_robin",
+                "--worker-urls", f"http://{self.engine}", "--policy", "round_robin",
                 "--prometheus-host", "127.0.0.1", "--prometheus-port", self.port + 100, "--log-level", "warn"]
 
 
 class Litellm(Python):
-    name, package, requirement, port = "litellm", "litellm", "litellm[proxy]==1.101.0", 19105
+    name, package, requirement, offset = "litellm", "litellm", "litellm[proxy]==1.101.0", 105
+    streams = (8, 4)
     environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False",
                    "LITELLM_LOG": "ERROR", "NO_DOCS": "True"}
 
@@ -288,7 +292,7 @@ model_list:
   - model_name: {MODEL}
     litellm_params:
       model: hosted_vllm/{MODEL}
-      api_base: http://127.0.0.1:{ENGINE_PORT}/v1
+      api_base: http://{self.engine}/v1
       api_key: none
 litellm_settings:
   num_retries: 0
@@ -300,9 +304,13 @@ general_settings:
 
 
 class Portkey(Proxy):
-    name, port = "portkey", 19106
+    name, offset = "portkey", 106
+    streams = (32, 16)
     pinned = "1.15.2"
-    headers = ("x-portkey-provider: openai", f"x-portkey-custom-host: http://127.0.0.1:{ENGINE_PORT}/v1")
+
+    @property
+    def headers(self):
+        return ("x-portkey-provider: openai", f"x-portkey-custom-host: http://{self.engine}/v1")
 
     def install(self):
         package = {"private": True, "dependencies": {"@portkey-ai/gateway": self.pinned},
@@ -343,7 +351,7 @@ class Tidegate(Proxy):
     """Everything on: exact counts by the model's own vocabulary and template, the
     ledger, four tenants with keys, metrics, an access log in a file."""
 
-    name, port = "tidegate", 19107
+    name, offset = "tidegate", 107
     counts = True
 
     def version(self):
@@ -375,7 +383,7 @@ name = "{MODEL}"
 tokenizer = "{self.options.vocabulary}"
 [[models.backends]]
 name = "engine"
-url = "http://127.0.0.1:{ENGINE_PORT}"
+url = "http://{self.engine}"
 {tenants}""")
         return [self.options.binary, "serve", run / "tidegate.toml"]
 

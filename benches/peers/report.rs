@@ -3,7 +3,6 @@
 //!
 //! Decides what counts: a measurement with a wrong answer in it does not.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Deserialize;
@@ -18,12 +17,13 @@ pub(crate) struct Results {
     cpu: String,
     kernel: String,
     long_prompt_tokens: u64,
-    peers: BTreeMap<String, Peer>,
+    peers: Vec<Peer>,
     cells: Vec<Cell>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Peer {
+    name: String,
     version: Option<String>,
     not_run: Option<String>,
     /// What its own log says against the figures.
@@ -110,10 +110,10 @@ const DIRECT: &str = "direct";
 // === impl Results ===
 
 impl Results {
-    /// Proxies by name, tidegate first.
+    /// Names of the proxies as they were started, tidegate first.
     pub(crate) fn names(&self) -> Vec<&str> {
-        let mut names: Vec<_> = self.peers.keys().map(String::as_str).collect();
-        names.sort_by_key(|&name| (name != "tidegate", name));
+        let mut names: Vec<_> = self.peers.iter().map(|peer| &*peer.name).collect();
+        names.sort_by_key(|&name| name != "tidegate");
         names
     }
 
@@ -156,8 +156,8 @@ impl Results {
 
     /// Versions, what did not run, and what was wrong.
     fn notes(&self, text: &mut String) {
-        for name in self.names() {
-            let peer = &self.peers[name];
+        for peer in &self.peers {
+            let name = &peer.name;
             let version = peer.version.as_deref().unwrap_or("not installed");
             let mut line = format!("- {name}: {version}");
             if let Some(reason) = &peer.not_run {
@@ -169,7 +169,7 @@ impl Results {
             for cell in self
                 .cells
                 .iter()
-                .filter(|cell| cell.peer == name && cell.errors > 0)
+                .filter(|cell| cell.peer == *name && cell.errors > 0)
             {
                 let what = cell.first_error.as_deref().unwrap_or("?");
                 line += &format!(

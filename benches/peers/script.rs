@@ -62,8 +62,8 @@ pub(crate) fn chunk(content: &str) -> Vec<u8> {
 pub(crate) struct Events {
     /// Head of the answer and the event that names the role.
     pub(crate) opening: Vec<u8>,
-    /// One piece of content.
-    pub(crate) piece: Vec<u8>,
+    /// Pieces of content to send in turn: some proxies end a stream that repeats itself.
+    pub(crate) pieces: [Vec<u8>; 2],
     /// The last piece, with the reason of the end.
     pub(crate) last: Vec<u8>,
 }
@@ -138,14 +138,16 @@ impl Events {
             transfer-encoding: chunked\r\n\r\n"
             .to_vec();
         opening.extend(chunk(&role));
-        let piece = delta(&content, r#""finish_reason":null,"token_ids":null"#);
+        let rest = r#""finish_reason":null,"token_ids":null"#;
+        let pieces = [PIECE, &format!("{PIECE}s")]
+            .map(|text| delta(&format!(r#""content":"{text}""#), rest));
         let last = delta(
             &content,
             r#""finish_reason":"length","stop_reason":null,"token_ids":null"#,
         );
         Self {
             opening,
-            piece: chunk(&piece),
+            pieces: pieces.map(|piece| chunk(&piece)),
             last: chunk(&last),
         }
     }
