@@ -15,8 +15,9 @@
 
 use std::hint::black_box;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use tidegate::core::admission::{Admission, Decision, Effect, End, PoolPolicy, Verdict};
 use tidegate::core::backend::{
     BackendFacts, Capacity, CapacitySource, Health, PrefixCaching, ServedId, Tier, TierSet,
@@ -90,13 +91,19 @@ fn report(what: &str, mut samples: Vec<Duration>) {
     println!("{what:<44} {:>10} {:>10}", at(50), at(99));
 }
 
+/// Processor time of this thread: what else the machine does between two looks at it
+/// does not count.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
+}
+
 fn baseline(calls: usize) -> Vec<Duration> {
     let free = Mutex::new(1_000_u64);
     let call = |_| {
-        let start = Instant::now();
+        let start = cpu();
         *black_box(&free).lock().unwrap() -= 1;
         *black_box(&free).lock().unwrap() += 1;
-        start.elapsed()
+        cpu().saturating_sub(start)
     };
     (0..calls).map(call).collect()
 }
@@ -122,25 +129,25 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
             generated: Tokens::new(200),
         };
         let mut out = Vec::with_capacity(16);
-        let start = Instant::now();
+        let start = cpu();
         hold_release(&mut pool, now, (lease, end), &mut out);
-        run.release.push(start.elapsed());
+        run.release.push(cpu().saturating_sub(start));
         finish_drain(&mut pool, now, &mut out, &mut run.step);
         let mut fresh = granted(&out);
         while let Some(lease) = fresh.pop() {
             leases.push(lease);
             now = now + Duration::from_millis(1);
             out.clear();
-            let start = Instant::now();
+            let start = cpu();
             hold_first_token(&mut pool, now, lease, &mut out);
-            run.first_token.push(start.elapsed());
+            run.first_token.push(cpu().saturating_sub(start));
             finish_drain(&mut pool, now, &mut out, &mut run.step);
             fresh.extend(granted(&out));
         }
         let demand = demand(&mut seed);
-        let start = Instant::now();
+        let start = cpu();
         let verdict = hold_submit(&mut pool, now, demand);
-        run.submit.push(start.elapsed());
+        run.submit.push(cpu().saturating_sub(start));
         if let Verdict::Admit(grant) = verdict {
             pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
             leases.push(grant.lease);
@@ -181,9 +188,9 @@ fn hold_step(pool: &mut Admission, now: Time, out: &mut Vec<Effect>) {
 fn finish_drain(pool: &mut Admission, now: Time, out: &mut Vec<Effect>, steps: &mut Vec<Duration>) {
     while matches!(out.last(), Some(Effect::Again)) {
         out.pop();
-        let start = Instant::now();
+        let start = cpu();
         hold_step(pool, now, out);
-        steps.push(start.elapsed());
+        steps.push(cpu().saturating_sub(start));
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, TenantId, Work};
 use super::dispatch::DispatchPolicy;
+use super::failures::Failures;
 use super::fairness::{Charge, Claim, Flows, Turn};
 use super::fit::Sketch;
 use super::footprint::Shape;
@@ -23,7 +24,7 @@ use super::lengths::{ClassKey, Lengths};
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
 };
-use super::queue::{Place, Queue, QueuePolicy, TicketId, Unserved, Waiter};
+use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::{Hold, Totals};
@@ -44,7 +45,6 @@ pub use shadow::Would;
 mod cost;
 mod drain;
 mod explain;
-mod failures;
 mod grants;
 mod heads;
 mod learning;
@@ -93,7 +93,7 @@ pub struct Admission {
     paces: pacing::TierPaces,
     totals: Totals,
     round: Round,
-    failures: failures::Failures,
+    failures: Failures,
     next_generation: u32,
     trunk: Trunk,
     extent: cost::Extent,
@@ -115,6 +115,8 @@ struct Round {
     growth: Time,
     /// Whether growth since then may have made room.
     grown: bool,
+    /// Looks at leases in this call.
+    looks: u32,
     /// Look at every waiter, even those that are plainly too large for now.
     thorough: bool,
     /// Whether waiters were found that no usable backend could serve.
@@ -159,7 +161,7 @@ impl Admission {
             paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
-            failures: failures::Failures::default(),
+            failures: Failures::default(),
             next_generation: 0,
             trunk: Trunk::default(),
             extent: cost::Extent::default(),
@@ -278,11 +280,11 @@ impl Admission {
                 self.round.again |= self.round.unfinished;
                 self.set_backlogged(now, Backlog::Some);
                 let waiter = self.line_up(now, demand, (home, output));
-                let (key, charge) = (waiter.key, waiter.charge());
-                let ticket = self.queue.push(waiter, &self.policy.queue);
-                let place = Place { key, ticket };
+                let charge = waiter.charge();
+                let round = self.round.number;
+                let place = self.queue.push(waiter, round, &self.policy.queue);
                 self.flows.enqueue(now, tenant, place, charge);
-                Verdict::Wait(ticket)
+                Verdict::Wait(place.ticket)
             }
             Decision::Reject(reject) => {
                 self.totals.refused += 1;

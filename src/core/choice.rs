@@ -6,13 +6,16 @@
 //! expected wait and pressure wins. Looks at no memory beyond its share in use,
 //! and changes nothing.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use super::ahead::span;
-use super::backend::Tier;
+use super::backend::{Capacity, Tier};
 use super::demand::{Demand, OutputLimit, Work};
+use super::fit::Fit;
 use super::footprint::Shape;
-use super::gates::Choice;
+use super::gates::{Barrier, Choice};
+use super::outlook::Applicant;
 use super::pace::Prefill;
 use super::placement::{Asked, Fleet, Placement};
 use super::roster::{Backend, could_hold};
@@ -60,6 +63,9 @@ struct Standing {
     is_open: bool,
     /// Blocks that it takes at once, at least; `None` where it fits none of them.
     least: Option<Blocks>,
+    capacity: Option<Capacity>,
+    /// How the forecast sees it there, once that was asked.
+    applicant: OnceCell<Option<Applicant>>,
 }
 
 // === impl Sought ===
@@ -73,6 +79,8 @@ impl<'a> Sought<'a> {
             Standing {
                 is_open,
                 least: capacity.and_then(|capacity| fleet.least_of(asked, capacity, output)),
+                capacity: kind.capacity,
+                applicant: OnceCell::new(),
             }
         };
         Self {
@@ -105,6 +113,21 @@ impl<'a> Sought<'a> {
             return false;
         };
         !row.holds(fleet.now) || !row.is_too_full_for(self.sequences, least)
+    }
+
+    /// Whether the forecast is known to refuse it on a backend.
+    fn is_barred(&self, fleet: &Fleet<'_>, row: &Row) -> bool {
+        let standing = row.kind.map(|kind| &self.kinds[kind]);
+        let Some((standing, capacity)) = standing.and_then(|kind| Some((kind, kind.capacity?)))
+        else {
+            return false;
+        };
+        let Self { asked, output, .. } = *self;
+        let applicant = standing
+            .applicant
+            .get_or_init(|| fleet.applicant(asked, &capacity, output));
+        let applicant = applicant.as_ref().filter(|_| row.holds(fleet.now));
+        applicant.is_some_and(|applicant| row.bars(fleet.now, applicant, &capacity))
     }
 }
 
@@ -150,21 +173,13 @@ impl Fleet<'_> {
         may_take: impl Fn(&Row) -> bool,
     ) -> Option<Placement> {
         let Sought {
-            asked,
-            home,
-            output,
-            work,
-            ..
+            asked, home, work, ..
         } = *sought;
         let all = self.table.rows.iter().zip(self.backends);
         let may_go = |&(row, backend): &(&Row, &Backend)| {
             may_take(row) && sought.may_go(self, (row, backend))
         };
-        let room = |row: &Row, backend| {
-            let might = sought.might_fit(self, row);
-            let fit = might.then(|| self.room(backend, asked, (home, output)));
-            fit.and_then(Result::ok)
-        };
+        let room = |row: &Row, backend: &Backend| self.room_for(sought, (row, backend));
         // While others wait most likely none has, and then which is best is not asked.
         if self.waiting.iter().any(|&waiting| waiting > 0) {
             let fitting = all.clone().filter(|(row, _)| sought.might_fit(self, row));
@@ -199,6 +214,18 @@ impl Fleet<'_> {
             });
         }
         None
+    }
+
+    /// What `sought` would take on a backend, if there is room.
+    fn room_for(&self, sought: &Sought<'_>, (row, backend): (&Row, &Backend)) -> Option<Fit> {
+        if !sought.might_fit(self, row) || sought.is_barred(self, row) {
+            return None;
+        }
+        let room = self.room(backend, sought.asked, (sought.home, sought.output));
+        if room == Err(Barrier::Memory) && row.holds(self.now) {
+            row.bar((backend, self.ledger.account(backend.id)), self.terms());
+        }
+        room.ok()
     }
 
     /// By what a backend is read now.

@@ -12,7 +12,7 @@ use super::demand::{Demand, OutputLimit, Progress, Work};
 use super::gates::Barrier;
 use super::ledger::Account;
 use super::lengths::{ClassKey, Curve};
-use super::outlook::{Profile, Room, Runner, are_alike};
+use super::outlook::{Applicant, Profile, Room, Runner, are_alike};
 use super::placement::{Asked, Fleet, ForecastPolicy, Reservation};
 use super::roster::{Backend, could_hold};
 use super::units::{Blocks, Tokens};
@@ -29,6 +29,8 @@ pub(super) struct Sketch {
     /// Blocks that every backend is taken to have more than it has: none where it
     /// is decided, some where it is asked how many are missing.
     more: Cell<Blocks>,
+    /// How often all leases of a backend were looked at for it.
+    pub(super) looks: Cell<u32>,
 }
 
 /// What a request takes where it fits.
@@ -186,6 +188,30 @@ impl Fleet<'_> {
         Some(blocks.saturating_sub(asked.demand.prefix.blocks()))
     }
 
+    /// `asked` as it would run on a backend of `capacity`, where the forecast follows it
+    /// on every one.
+    pub(super) fn applicant(
+        &self,
+        asked: Asked<'_>,
+        capacity: &Capacity,
+        output: OutputLimit,
+    ) -> Option<Applicant> {
+        let streamed = (Work::Generate, Progress::Streamed);
+        let Reservation::Forecast(_) = self.reservation else {
+            return None;
+        };
+        if (asked.demand.work, asked.demand.progress) != streamed {
+            return None;
+        }
+        let bound = self.bound_of(asked, (capacity, Growth::Foreseen), output)?;
+        let size = (capacity, bound, output);
+        let applicant = asked.sketch.with(self, asked, size, |foreseen| {
+            let runner = runner(asked, foreseen);
+            Applicant::new(runner, &foreseen.profile, capacity)
+        });
+        Some(applicant)
+    }
+
     /// Blocks to take now under the forecast, if the future peak stays within plan.
     fn foresees(
         &self,
@@ -231,14 +257,18 @@ impl Fleet<'_> {
             doubt: watch.doubt(self.now, self.observed_for, capacity),
         };
         if growth == Growth::Unknown {
-            return account.admits(None, capacity, room).then_some(now);
+            return account
+                .admits(None, (capacity, room), &asked.sketch.looks)
+                .then_some(now);
         }
         asked
             .sketch
             .with(self, asked, (capacity, bound, output), |foreseen| {
                 let runner = runner(asked, foreseen);
                 let newcomer = Some((runner, &foreseen.profile));
-                account.admits(newcomer, capacity, room).then_some(now)
+                account
+                    .admits(newcomer, (capacity, room), &asked.sketch.looks)
+                    .then_some(now)
             })
     }
 

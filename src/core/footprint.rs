@@ -51,6 +51,14 @@ impl Shape {
             .map_or(Tokens::ZERO, |&(longest, _)| longest)
     }
 
+    /// The prompt of the one sequence that it is, if it is one that generates.
+    pub(super) fn one_prompt(&self) -> Option<Tokens> {
+        match (self.work, self.samples, &self.prompts[..]) {
+            (Work::Generate, 1, &[(prompt, 1)]) => Some(prompt),
+            _ => None,
+        }
+    }
+
     /// All prompt tokens together.
     pub fn prompt_total(&self) -> Tokens {
         let prompts = self.prompts.iter();
@@ -104,13 +112,7 @@ impl Shape {
         let size = capacity.block_size;
         let tokens = match self.work {
             Work::Pool | Work::Aside => prompt,
-            Work::Generate => {
-                let emitted = generated.saturating_sub(Tokens::new(1));
-                let grown = emitted.saturating_add(capacity.lookahead);
-                prompt
-                    .saturating_add(grown)
-                    .min(capacity.max_model_len.max(prompt))
-            }
+            Work::Generate => sequence_tokens(prompt, generated, capacity),
         };
         let own = tokens.blocks_up(size);
         if self.samples == 1 {
@@ -165,6 +167,21 @@ impl Shape {
         }
         Some(Tokens::new(fitting))
     }
+}
+
+/// Blocks of one sequence that generates, once it has emitted `generated` tokens after
+/// `prompt`: what [`Shape::blocks`] says of it.
+#[inline]
+pub(super) fn sequence_blocks(prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Blocks {
+    sequence_tokens(prompt, generated, capacity).blocks_up(capacity.block_size)
+}
+
+fn sequence_tokens(prompt: Tokens, generated: Tokens, capacity: &Capacity) -> Tokens {
+    let emitted = generated.saturating_sub(Tokens::new(1));
+    let grown = emitted.saturating_add(capacity.lookahead);
+    prompt
+        .saturating_add(grown)
+        .min(capacity.max_model_len.max(prompt))
 }
 
 /// Each length once, ascending, with how often it occurs.

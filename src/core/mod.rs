@@ -13,6 +13,7 @@ pub mod backend;
 mod choice;
 pub mod demand;
 pub mod dispatch;
+mod failures;
 pub mod fairness;
 mod fit;
 #[cfg(test)]

@@ -15,6 +15,8 @@
 //! add without rounding, so that what is kept always equals what would be
 //! computed anew. Nothing is decided here for any other reason than memory.
 
+use std::cell::Cell;
+
 use super::backend::Capacity;
 use super::footprint::Shape;
 use super::lengths::Curve;
@@ -22,13 +24,15 @@ use super::units::{Blocks, Tokens};
 use sums::Moments;
 
 pub(super) use sums::Sums;
-pub(super) use tight::Tight;
+pub(super) use tight::{Applicant, Bar, Tight};
+pub(super) use track::Track;
 
 mod exact;
 mod sums;
 #[cfg(test)]
 mod tests;
 mod tight;
+mod track;
 pub(super) mod watch;
 
 /// Horizons in tokens. What lies between two of them is looked at where a
@@ -92,12 +96,14 @@ pub(super) struct Room {
 }
 
 /// Those who run on a backend.
-pub(super) struct Running<'a, I> {
+pub(super) struct Running<'a> {
     pub(super) sums: &'a Sums,
-    pub(super) runners: I,
+    pub(super) tracks: &'a [Track],
     pub(super) capacity: &'a Capacity,
     /// Where they were too many last.
     pub(super) tight: &'a Tight,
+    /// Counts how often all of them are looked at.
+    pub(super) looks: &'a Cell<u32>,
 }
 
 // === impl Pools ===
@@ -221,12 +227,12 @@ impl Room {
 
 // === impl Running ===
 
-impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
+impl Running<'_> {
     /// Whether the peak stays within `room`, with `newcomer` if there is one.
     ///
     /// O(horizons), and O(runners) more for each that may end where the sums
     /// alone do not say.
-    pub(super) fn admits(&self, newcomer: Option<(Runner<'a>, &Profile)>, room: Room) -> bool {
+    pub(super) fn admits(&self, newcomer: Option<(Runner<'_>, &Profile)>, room: Room) -> bool {
         let room = room.within(Pools::of(self.capacity));
         if self
             .tight
@@ -248,9 +254,12 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
             *doubt = true;
             is_clear = false;
         }
-        is_clear
-            || self.own_end_is_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
-                && self.ends_are_within(newcomer.map(|(runner, _)| runner), &doubtful, room)
+        if is_clear {
+            return true;
+        }
+        let newcomer = newcomer.map(|(runner, _)| Track::of(runner, self.capacity));
+        self.own_end_is_within(newcomer.as_ref(), &doubtful, room)
+            && self.ends_are_within(newcomer.as_ref(), &doubtful, room)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::backend::Tier;
 use super::demand::{Arrival, Demand, OutputLimit, TenantId};
+use super::failures::Asking;
 use super::fairness::{Charge, Cost};
 use super::footprint::Shape;
 use super::stats::QueueState;
@@ -30,6 +31,8 @@ pub(super) struct Place {
     /// Smaller goes first; of those alike the earlier arrival.
     pub(super) key: Time,
     pub(super) ticket: TicketId,
+    /// Where its mark is; it says nothing of the order.
+    pub(super) mark: u32,
 }
 
 /// Bounds of the line.
@@ -82,10 +85,24 @@ pub(super) struct Waiter {
     pub(super) in_vain: Option<Time>,
     /// Tokens of KV times seconds that it is expected to hold.
     pub(super) size: f64,
-    /// What it waited for when last looked at.
+    /// What it waited for when last looked at, once it has left the line.
     pub(super) lacked: Lacked,
+    /// Where its mark is while it is in line.
+    pub(super) mark: u32,
+}
+
+/// What a walk along the line asks of each waiter, side by side: most are passed by,
+/// and a whole waiter is many times as large.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
     /// The round of the drain that has looked at it last.
     pub(super) examined: u64,
+    pub(super) since: Time,
+    pub(super) prompt: Tokens,
+    pub(super) tokens: Tokens,
+    pub(super) asking: Asking,
+    pub(super) home: Tier,
+    pub(super) lacked: Lacked,
 }
 
 /// What a waiter waits for.
@@ -103,6 +120,9 @@ pub(super) enum Lacked {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     waiters: BTreeMap<TicketId, Waiter>,
+    /// Marks of those in line, and places of others to be used again.
+    marks: Vec<Mark>,
+    unused: Vec<u32>,
     deadlines: BTreeSet<(Time, TicketId)>,
     /// When each waiter that may still be passed has waited its bound.
     bypass_ends: BTreeSet<(Time, TicketId)>,
@@ -151,6 +171,7 @@ impl Place {
     pub(super) const FIRST: Self = Self {
         key: Time::ZERO,
         ticket: TicketId::FIRST,
+        mark: 0,
     };
 }
 
@@ -162,6 +183,7 @@ impl Waiter {
         Place {
             key: self.key,
             ticket,
+            mark: self.mark,
         }
     }
 
@@ -203,6 +225,11 @@ impl Queue {
         output: OutputLimit,
     ) -> Option<u32> {
         let waiter = self.waiters.get_mut(&ticket)?;
+        if (waiter.home, waiter.output) != (home, output) {
+            let mark = &mut self.marks[index(waiter.mark)];
+            mark.asking = Asking::of(&waiter.demand, (home, output));
+            mark.home = home;
+        }
         waiter.output = output;
         if waiter.home == home {
             return None;
@@ -217,23 +244,29 @@ impl Queue {
         self.waiters.get(&ticket)
     }
 
-    /// Notes what a waiter was found to wait for.
-    pub(super) fn note(&mut self, ticket: TicketId, lacked: Lacked) {
-        if let Some(waiter) = self.waiters.get_mut(&ticket) {
-            waiter.lacked = lacked;
-        }
+    /// The mark of a waiter in line.
+    pub(super) fn mark(&self, place: Place) -> &Mark {
+        &self.marks[index(place.mark)]
     }
 
-    pub(super) fn get_mut(&mut self, ticket: TicketId) -> Option<&mut Waiter> {
-        self.waiters.get_mut(&ticket)
+    pub(super) fn mark_mut(&mut self, place: Place) -> &mut Mark {
+        &mut self.marks[index(place.mark)]
     }
 
-    pub(super) fn push(&mut self, waiter: Waiter, policy: &QueuePolicy) -> TicketId {
+    /// What a waiter was found to wait for.
+    pub(super) fn lacks(&self, waiter: &Waiter) -> Lacked {
+        self.marks[index(waiter.mark)].lacked
+    }
+
+    /// Puts a waiter in line that the drain's `round` need not look at.
+    pub(super) fn push(&mut self, mut waiter: Waiter, round: u64, policy: &QueuePolicy) -> Place {
         let ticket = TicketId {
             arrival: waiter.demand.arrival,
             number: self.next,
         };
         self.next += 1;
+        waiter.mark = self.put_mark(&waiter, round);
+        let place = waiter.place(ticket);
         self.tokens += waiter.tokens;
         self.by_home[waiter.home as usize] += 1;
         self.deadlines.insert((waiter.demand.deadline, ticket));
@@ -243,12 +276,32 @@ impl Queue {
             .insert((waiter.demand.tenant, ticket), waiter.arrived);
         self.in_vain.extend(waiter.in_vain.map(|at| (at, ticket)));
         self.waiters.insert(ticket, waiter);
-        ticket
+        place
+    }
+
+    fn put_mark(&mut self, waiter: &Waiter, round: u64) -> u32 {
+        let mark = Mark {
+            examined: round,
+            since: waiter.since,
+            prompt: waiter.demand.prompt_total(),
+            tokens: waiter.tokens,
+            asking: Asking::of(&waiter.demand, (waiter.home, waiter.output)),
+            home: waiter.home,
+            lacked: Lacked::Nothing,
+        };
+        if let Some(unused) = self.unused.pop() {
+            self.marks[index(unused)] = mark;
+            return unused;
+        }
+        self.marks.push(mark);
+        u32::try_from(self.marks.len() - 1).expect("fewer wait than there are tickets")
     }
 
     /// Takes a waiter out; O(log n). `None` if it is not in the line any more.
     pub(super) fn remove(&mut self, ticket: TicketId, policy: &QueuePolicy) -> Option<Waiter> {
-        let waiter = self.waiters.remove(&ticket)?;
+        let mut waiter = self.waiters.remove(&ticket)?;
+        waiter.lacked = self.lacks(&waiter);
+        self.unused.push(waiter.mark);
         self.tokens -= waiter.tokens;
         self.by_home[waiter.home as usize] -= 1;
         self.deadlines.remove(&(waiter.demand.deadline, ticket));
@@ -313,9 +366,9 @@ impl Queue {
             .map(|&(_, ticket)| ticket)
     }
 
-    /// Whether `ticket` has been passed as long as it may be.
-    pub(super) fn bypass_is_over(&self, waiter: &Waiter, now: Time, policy: &QueuePolicy) -> bool {
-        waiter.since + policy.max_bypass <= now
+    /// Whether one that waits `since` then has been passed as long as it may be.
+    pub(super) fn bypass_is_over(&self, since: Time, now: Time, policy: &QueuePolicy) -> bool {
+        since + policy.max_bypass <= now
     }
 
     /// The next instant at which a deadline ends or somebody begins to wait in vain,
@@ -344,4 +397,8 @@ impl Queue {
             oldest,
         }
     }
+}
+
+fn index(mark: u32) -> usize {
+    usize::try_from(mark).expect("a mark's place is an index")
 }

@@ -15,12 +15,15 @@ use super::demand::{Demand, Work};
 use super::dispatch::DispatchPolicy;
 use super::gates::forbidden;
 use super::ledger::Account;
+use super::outlook::{Applicant, Bar, Room};
 use super::pace::Prefill;
 use super::placement::Reservation;
 use super::queue::TicketId;
 use super::roster::Backend;
 use super::time::Time;
 use super::units::{Blocks, Tokens};
+use std::cell::Cell;
+use std::fmt;
 use std::time::Duration;
 
 /// All backends of a pool, in the order in which the pool has them.
@@ -78,7 +81,13 @@ pub(super) struct Row {
     seats: u64,
     /// Tokens in blocks that are not held, or are shared.
     pub(super) loose: Tokens,
+    /// What refuses under the forecast, until then.
+    bar: Barred,
 }
+
+/// What is known to refuse newcomers. It changes no answer, only what it costs.
+#[derive(Clone, Default)]
+struct Barred(Cell<Option<(Bar, Time)>>);
 
 /// By what a row is read.
 #[derive(Clone, Copy)]
@@ -87,6 +96,22 @@ pub(super) struct Terms<'a> {
     pub(super) dispatch: &'a DispatchPolicy,
     pub(super) reservation: &'a Reservation,
     pub(super) observed_for: Duration,
+}
+
+// === impl Barred ===
+
+impl fmt::Debug for Barred {
+    /// Nothing: it is no part of what a row says.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barred").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Barred {
+    /// Always: it is no part of what a row says.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 // === impl Kind ===
@@ -212,10 +237,40 @@ impl Row {
             loose: capacity.map_or(Tokens::ZERO, |capacity| {
                 (unheld + account.shared()).tokens(capacity.block_size)
             }),
+            bar: Barred::default(),
         };
         row.step = backend.step_seconds(account);
         row.free = row.free_by(backend, terms.reservation);
+        row.bar((backend, account), terms);
         row
+    }
+
+    /// Looks anew for what refuses newcomers there.
+    pub(super) fn bar(&self, (backend, account): (&Backend, &Account), terms: Terms<'_>) {
+        let Reservation::Forecast(policy) = terms.reservation else {
+            return;
+        };
+        let Some(capacity) = backend.capacity.as_ref().filter(|_| self.sequences > 0) else {
+            return;
+        };
+        let watch = &backend.watch;
+        let plan = capacity.blocks.share(watch.share(policy.margin));
+        let foreign = backend.foreign(terms.now, terms.observed_for);
+        let room = Room {
+            blocks: plan.as_f64() - (account.fixed() + foreign).as_f64(),
+            confidence: watch.confidence(policy.confidence),
+            doubt: 0.0,
+        };
+        let bar = account.bar(capacity, room);
+        let until = watch.calm_until(terms.observed_for);
+        self.bar.0.set(Some((bar, until)));
+    }
+
+    /// Whether `applicant` finds too little memory there, for sure; only where the row
+    /// holds.
+    pub(super) fn bars(&self, now: Time, applicant: &Applicant, capacity: &Capacity) -> bool {
+        let known = self.bar.0.get().filter(|&(_, until)| now <= until);
+        known.is_some_and(|(bar, _)| bar.refuses(applicant, capacity))
     }
 
     /// Blocks that a newcomer may take at once, whatever comes after.

@@ -25,6 +25,10 @@ use crate::core::units::Tokens;
 /// Waiters examined in one call.
 const EXAMINED: u32 = 2;
 
+/// Looks at all leases of a backend after which a call examines nobody else: each takes
+/// about a microsecond.
+const LOOKS: u32 = 8;
+
 /// Waiters skipped in one call because they are plainly too large for now.
 const SKIPPED: u32 = 32;
 
@@ -115,9 +119,11 @@ impl Admission {
     pub(super) fn drain_queue(&mut self, now: Time, out: &mut Vec<Effect>) {
         let mut examined = 0;
         let mut walk = Walk::default();
+        self.round.looks = 0;
         self.round.unfinished = false;
         while let Some(turn) = self.next_unexamined(now, &mut walk) {
-            if examined == EXAMINED || walk.is_over() {
+            let is_tired = examined == EXAMINED || self.round.looks >= LOOKS;
+            if is_tired || walk.is_over() {
                 self.round.resume = Some(turn);
                 self.round.unfinished = true;
                 out.push(Effect::Again);
@@ -149,11 +155,8 @@ impl Admission {
         let mut passed = Vec::new();
         let mut found = None;
         for turn in self.flows.in_order(self.round.resume) {
-            let waiter = self
-                .queue
-                .get(turn.ticket())
-                .expect("a ticket in a line is in the queue");
-            if waiter.examined == self.round.number {
+            let mark = self.queue.mark(turn.place());
+            if mark.examined == self.round.number {
                 walk.passed += 1;
                 if walk.is_over() {
                     found = Some(turn);
@@ -162,20 +165,22 @@ impl Admission {
                 continue;
             }
             let now = self.round.growth;
-            let overdue =
-                can_set_aside && self.queue.bypass_is_over(waiter, now, &self.policy.queue);
+            let overdue = can_set_aside
+                && self
+                    .queue
+                    .bypass_is_over(mark.since, now, &self.policy.queue);
             let must_look = self.round.thorough || overdue || walk.is_over();
-            let hopeless = waiter.shape.prompt_total() > largest || self.failures.cover(waiter);
+            let hopeless = mark.prompt > largest || self.failures.cover(&mark.asking);
             if must_look || !hopeless || self.has_set_aside(turn.ticket()) {
                 found = Some(turn);
                 break;
             }
             walk.skipped += 1;
-            passed.push(turn.ticket());
+            passed.push(turn);
         }
-        for ticket in passed {
-            self.mark_examined(ticket);
-            self.note_shortage(ticket);
+        for turn in passed {
+            self.mark_examined(turn);
+            self.note_shortage(turn);
         }
         found
     }
@@ -208,37 +213,27 @@ impl Admission {
         free.max().unwrap_or(Tokens::ZERO)
     }
 
-    fn mark_examined(&mut self, ticket: TicketId) {
-        let round = self.round.number;
-        self.queue
-            .get_mut(ticket)
-            .expect("an examined ticket is in the queue")
-            .examined = round;
+    fn mark_examined(&mut self, turn: Turn) {
+        self.queue.mark_mut(turn.place()).examined = self.round.number;
     }
 
     fn examine(&mut self, now: Time, turn: Turn, out: &mut Vec<Effect>) {
         let ticket = turn.ticket();
-        self.mark_examined(ticket);
+        self.mark_examined(turn);
         self.round.resume = Some(turn);
         match self.find(now, ticket) {
             Finding::Fits(placement) => self.let_in(now, (ticket, placement), out),
             Finding::Never(reject) => self.refuse_waiter(now, (ticket, reject), out),
             Finding::NoRoom => {
-                let waiter = self
-                    .queue
-                    .get(ticket)
-                    .expect("an examined ticket is in the queue");
-                self.failures.record(waiter);
-                self.note_shortage(ticket);
+                let mark = self.queue.mark(turn.place());
+                self.failures.record(&mark.asking);
+                self.note_shortage(turn);
                 self.set_aside(now, ticket);
             }
             Finding::Shut => {
-                let waiter = self
-                    .queue
-                    .get(ticket)
-                    .expect("an examined ticket is in the queue");
-                self.failures.record_shut(waiter);
-                self.queue.note(ticket, Lacked::Compute);
+                let mark = self.queue.mark_mut(turn.place());
+                self.failures.record_shut(&mark.asking);
+                mark.lacked = Lacked::Compute;
             }
             Finding::Late => {
                 self.expire(now, ticket, out);
@@ -287,13 +282,11 @@ impl Admission {
     }
 
     /// A waiter has found no memory: its tenant may want its share back.
-    fn note_shortage(&mut self, ticket: TicketId) {
-        self.queue.note(ticket, Lacked::Memory);
-        let waiter = self
-            .queue
-            .get(ticket)
-            .expect("an examined ticket is in the queue");
-        let claim = self.claim(waiter.demand.tenant, waiter.home, waiter.tokens);
+    fn note_shortage(&mut self, turn: Turn) {
+        let mark = self.queue.mark_mut(turn.place());
+        mark.lacked = Lacked::Memory;
+        let (home, tokens) = (mark.home, mark.tokens);
+        let claim = self.claim(turn.tenant, home, tokens);
         self.flows.on_short(claim);
     }
 
@@ -353,7 +346,16 @@ impl Admission {
     }
 
     /// What there is for a waiter that has settled where it belongs.
-    fn find_room(&self, now: Time, ticket: TicketId) -> Finding {
+    fn find_room(&mut self, now: Time, ticket: TicketId) -> Finding {
+        let size = self.queue.get(ticket).map(|waiter| waiter.size);
+        let left = self.trunk.left_by(now, size.unwrap_or_default());
+        let sketch = Sketch::leaving(left);
+        let finding = self.find_room_by(now, ticket, &sketch);
+        self.round.looks += sketch.looks.get();
+        finding
+    }
+
+    fn find_room_by(&self, now: Time, ticket: TicketId, sketch: &Sketch) -> Finding {
         let waiter = self
             .queue
             .get(ticket)
@@ -362,7 +364,7 @@ impl Admission {
             demand: &waiter.demand,
             shape: &waiter.shape,
             ticket: Some(ticket),
-            sketch: &Sketch::leaving(self.trunk.left_by(now, waiter.size)),
+            sketch,
         };
         let (home, output) = (waiter.home, waiter.output);
         let (tenant, tokens) = (waiter.demand.tenant, self.tokens_of(&waiter.demand, output));
@@ -408,7 +410,9 @@ impl Admission {
             .queue
             .get(ticket)
             .expect("an examined ticket is in the queue");
-        let over = self.queue.bypass_is_over(waiter, now, &self.policy.queue);
+        let over = self
+            .queue
+            .bypass_is_over(waiter.since, now, &self.policy.queue);
         // One that wants its first token by some instant leaves at it: what is kept
         // for it costs those who could still be in time more than it brings.
         let leaves = waiter.demand.first_token_by.is_some();

@@ -82,7 +82,7 @@ impl Admission {
                 && backend.may_serve(&waiter.demand)
                 && fleet.tier_is_open(asked, waiter.home, backend.tier)
         });
-        let unseen = self.round.unfinished && waiter.lacked == Lacked::Nothing;
+        let unseen = self.round.unfinished && self.queue.lacks(waiter) == Lacked::Nothing;
         if unseen || open.all(|backend| backend.set_aside.is_some()) {
             return Hold::Turn;
         }

@@ -42,7 +42,7 @@ impl Admission {
             lacked: Lacked::Nothing,
             arrived,
             since: now,
-            examined: self.round.number,
+            mark: 0,
             home,
             output,
             shape,

@@ -48,7 +48,7 @@ pub(in crate::core) struct Turn {
     band: i32,
     /// `None` where it stands in the merged line.
     clock: Option<VirtualTime>,
-    pub(super) tenant: TenantId,
+    pub(in crate::core) tenant: TenantId,
     place: Place,
 }
 
@@ -64,6 +64,10 @@ struct Merged<'a> {
 impl Turn {
     pub(in crate::core) const fn ticket(self) -> TicketId {
         self.place.ticket
+    }
+
+    pub(in crate::core) const fn place(self) -> Place {
+        self.place
     }
 }
 

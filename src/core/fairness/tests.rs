@@ -18,6 +18,7 @@ fn place(number: u64) -> Place {
             arrival: Arrival(number),
             number,
         },
+        mark: 0,
     }
 }
 

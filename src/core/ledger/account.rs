@@ -1,5 +1,6 @@
 //! The books of one backend generation.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::{Booking, Entry, LeaseId};
 use crate::core::backend::{Capacity, Observed};
 use crate::core::demand::{OutputLimit, Progress};
 use crate::core::lengths::{ClassKey, Curve, Growth};
-use crate::core::outlook::{Profile, Room, Runner, Running, Sums, Tight};
+use crate::core::outlook::{Bar, Profile, Room, Runner, Running, Sums, Tight, Track};
 use crate::core::prefix::{PrefixChain, PrefixHash};
 use crate::core::time::Time;
 use crate::core::units::{Blocks, Tokens};
@@ -32,6 +33,9 @@ pub(in crate::core) struct Account {
     fixed: Blocks,
     /// The others, as they are expected to grow and to end.
     sums: Sums,
+    /// The same one by one, and whose each is.
+    tracks: Vec<Track>,
+    tracked: Vec<LeaseId>,
     /// Where they were too many last.
     tight: Tight,
     /// The backend's size, once a lease may be taken there.
@@ -124,20 +128,26 @@ impl Account {
         Blocks::new(known.count() as u64)
     }
 
-    /// Whether the future peak stays within `room` with `newcomer`.
+    /// Whether the future peak stays within `room` with `newcomer`; counts its `looks`.
     pub(in crate::core) fn admits(
         &self,
         newcomer: Option<(Runner<'_>, &Profile)>,
-        capacity: &Capacity,
-        room: Room,
+        (capacity, room): (&Capacity, Room),
+        looks: &Cell<u32>,
     ) -> bool {
         let running = Running {
             sums: &self.sums,
-            runners: self.leases.values().filter_map(Entry::runner),
+            tracks: &self.tracks,
             capacity,
             tight: &self.tight,
+            looks,
         };
         running.admits(newcomer, room)
+    }
+
+    /// What refuses newcomers here that find no more than `room`.
+    pub(in crate::core) fn bar(&self, capacity: &Capacity, room: Room) -> Bar {
+        self.tight.bar(&self.sums, room, capacity)
     }
 
     /// Tokens that each sequence emits from here on until its leases are expected to
@@ -171,9 +181,16 @@ impl Account {
         self.sums = Sums::default();
         self.tight = Tight::default();
         self.fixed = Blocks::ZERO;
-        for entry in self.leases.values_mut() {
+        self.tracks.clear();
+        self.tracked.clear();
+        for (&lease, entry) in &mut self.leases {
             match &entry.growing {
-                Some(_) => foresee(entry, &capacity, &mut self.sums),
+                Some(_) => {
+                    foresee(entry, &capacity, &mut self.sums);
+                    self.tracks
+                        .extend(entry.runner().map(|runner| Track::of(runner, &capacity)));
+                    self.tracked.push(lease);
+                }
                 None => self.fixed += entry.own,
             }
         }
@@ -194,6 +211,9 @@ impl Account {
             Some(capacity) if entry.growing.is_some() => {
                 foresee(&mut entry, capacity, &mut self.sums);
                 self.tight.join(entry.runner(), capacity);
+                self.tracks
+                    .extend(entry.runner().map(|runner| Track::of(runner, capacity)));
+                self.tracked.push(lease);
             }
             _ => self.fixed += entry.own,
         }
@@ -232,6 +252,10 @@ impl Account {
             }
             foresee(entry, &capacity, &mut self.sums);
             self.tight.join(entry.runner(), &capacity);
+            let place = self.tracked.iter().position(|&tracked| tracked == lease);
+            if let Some((place, runner)) = place.zip(entry.runner()) {
+                self.tracks[place] = Track::of(runner, &capacity);
+            }
         }
         if entry.booking == Booking::AsItGrows {
             let own = entry.shape.blocks(entry.generated, &capacity);
@@ -261,8 +285,9 @@ impl Account {
             return;
         }
         self.aged = now;
-        let unseen = |entry: &&mut Entry| entry.progress == Progress::Unseen;
-        for entry in self.leases.values_mut().filter(unseen) {
+        let unseen = |(_, entry): &(&LeaseId, &mut Entry)| entry.progress == Progress::Unseen;
+        for (lease, entry) in self.leases.iter_mut().filter(unseen) {
+            let place = self.tracked.iter().position(|tracked| tracked == lease);
             let steps = now.since(entry.admitted).as_nanos() / step.as_nanos();
             let age = Tokens::new(u64::try_from(steps).unwrap_or(u64::MAX));
             self.tight.leave(entry.runner(), &capacity);
@@ -280,9 +305,16 @@ impl Account {
             if age < growing.bound {
                 foresee(entry, &capacity, &mut self.sums);
                 self.tight.join(entry.runner(), &capacity);
+                if let Some((place, runner)) = place.zip(entry.runner()) {
+                    self.tracks[place] = Track::of(runner, &capacity);
+                }
             } else {
                 entry.growing = None;
                 self.fixed += own;
+                self.tracks
+                    .swap_remove(place.expect("what grows is tracked"));
+                self.tracked
+                    .swap_remove(place.expect("what grows is tracked"));
             }
         }
     }
@@ -307,6 +339,10 @@ impl Account {
         self.sequences -= entry.shape.sequences();
         if let Some(capacity) = &self.capacity {
             self.tight.leave(entry.runner(), capacity);
+        }
+        if let Some(place) = self.tracked.iter().position(|&tracked| tracked == lease) {
+            self.tracks.swap_remove(place);
+            self.tracked.swap_remove(place);
         }
         match entry
             .growing
@@ -393,7 +429,13 @@ impl Account {
             && self.sums == sums
             && self.capacity.is_none_or(|capacity| {
                 let runners = self.leases.values().filter_map(Entry::runner);
-                self.tight.is_right(runners, &capacity)
+                self.tight.is_right(runners.clone(), &capacity)
+                    && self.tracks.len() == runners.count()
+                    && self.tracked.len() == self.tracks.len()
+                    && self.tracks.iter().zip(&self.tracked).all(|(track, lease)| {
+                        let runner = self.leases.get(lease).and_then(Entry::runner);
+                        runner.is_some_and(|runner| track.is_of(runner, &capacity))
+                    })
             })
     }
 }

@@ -128,6 +128,16 @@ impl Curve {
     /// on emits more than `ahead` further ones, 0..=1. Always 1 for `ahead` 0: a
     /// running sequence is never counted as gone.
     pub fn given(&self, generated: Tokens, ahead: Tokens) -> f64 {
+        self.given_after((generated, self.at(generated)), ahead)
+    }
+
+    /// The same of one that has emitted `generated`, beyond which goes a share `came`
+    /// of all, as [`share_beyond`](Self::share_beyond) says.
+    pub(in crate::core) fn given_after(
+        &self,
+        (generated, came): (Tokens, f64),
+        ahead: Tokens,
+    ) -> f64 {
         if ahead.is_zero() {
             return 1.0;
         }
@@ -138,7 +148,12 @@ impl Curve {
         if self.certain {
             return 1.0;
         }
-        self.at(then) / self.at(generated)
+        self.at(then) / came
+    }
+
+    /// Share of answers longer than `generated`, whatever their bound.
+    pub(in crate::core) fn share_beyond(&self, generated: Tokens) -> f64 {
+        self.at(generated)
     }
 
     /// Tokens a sequence that has emitted `generated` still emits on average, at

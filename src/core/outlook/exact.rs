@@ -2,15 +2,17 @@
 //!
 //! Between horizons nothing but an end changes what is there in a step, and the
 //! fullest moment is just before one. Only ends within the doubtful stretches are
-//! looked at: the one in the middle with everybody, then each half of them, unless
-//! all that could be there in that half is little enough. A peak is broad, so one
-//! that is too high is soon found.
+//! looked at: the outermost with everybody, then the one in the middle of those
+//! between, and so on in each half, unless all that could be there in it, by the looks
+//! at either side, is little enough. A peak is broad, so one that is too high is soon
+//! found.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::rc::Rc;
 
 use super::sums::Moments;
-use super::{Pools, Room, Runner, Running, SLOTS, slot_after};
+use super::track::{Point, Track};
+use super::{Room, Running, SLOTS, slot_after};
 use crate::core::units::Tokens;
 
 /// What can be there at most at any moment of a stretch.
@@ -42,53 +44,60 @@ impl Room {
 
 // === impl Running ===
 
-impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
+impl Running<'_> {
     /// Whether `room` is kept just before each end on the way to a `doubtful` horizon.
     pub(super) fn ends_are_within(
         &self,
-        newcomer: Option<Runner<'a>>,
+        newcomer: Option<&Track>,
         doubtful: &[bool; SLOTS],
         room: Room,
     ) -> bool {
-        let all: Vec<_> = self.runners.clone().chain(newcomer).collect();
-        let ends = all.iter().map(Runner::remaining);
+        let tracks = || self.tracks.iter().chain(newcomer);
+        let ends = tracks().map(|track| track.remaining);
         let mut ends: Vec<Tokens> = ends.filter(|&end| doubtful[slot_after(end)]).collect();
         ends.sort_unstable();
         ends.dedup();
-        let running = &all[..all.len() - usize::from(newcomer.is_some())];
-        let is_passed = |ahead: Tokens| {
-            let is_passed = room.is_passed_by(self.at(&all, ahead));
-            if is_passed && running.iter().any(|runner| runner.remaining() == ahead) {
-                self.tight.note_end(ahead, self.at(running, ahead));
+        let is_within = |ahead: Tokens| -> Option<Look> {
+            self.looks.update(|looks| looks + 1);
+            let look: Look = tracks()
+                .map(|track| track.at(ahead, self.capacity))
+                .collect();
+            let there = together(&look);
+            let is_passed = room.is_passed_by(there);
+            if is_passed && self.tracks.iter().any(|track| track.remaining == ahead) {
+                self.tight
+                    .note_end(ahead, together(&look[..self.tracks.len()]));
             }
-            is_passed
+            (!is_passed).then_some(look)
         };
         let likely = self.tight.likely().and_then(|likely| {
             let after = ends.partition_point(|&end| end < likely);
             ends[..ends.len().min(after + 1)].last()
         });
-        if likely.is_some_and(|&ahead| is_passed(ahead)) {
+        if likely.is_some_and(|&ahead| is_within(ahead).is_none()) {
             return false;
         }
-        let mut stretches = VecDeque::new();
-        stretches.push_back(0..ends.len());
-        while let Some(Range { start, end }) = stretches.pop_front() {
-            let middle = start.midpoint(end);
-            let Some(&ahead) = ends[start..end].get(middle - start) else {
+        let [first, inner @ .., last] = &ends[..] else {
+            return ends.iter().all(|&ahead| is_within(ahead).is_some());
+        };
+        let (Some(first), Some(last)) = (is_within(*first), is_within(*last)) else {
+            return false;
+        };
+        let mut stretches = VecDeque::from([(inner, Rc::new(first), Rc::new(last))]);
+        while let Some((ends, from, to)) = stretches.pop_front() {
+            let Some(&first) = ends.first() else {
                 continue;
             };
-            if is_passed(ahead) {
+            if room.is_over(self.ceiling(newcomer, first, (&from, &to))) {
+                continue;
+            }
+            let (before, after) = ends.split_at(ends.len() / 2);
+            let Some(middle) = is_within(after[0]) else {
                 return false;
-            }
-            for half in [start..middle, middle + 1..end] {
-                let [from, .., to] = ends[half.clone()] else {
-                    stretches.push_back(half);
-                    continue;
-                };
-                if !room.is_over(self.ceiling(&all, (from, to))) {
-                    stretches.push_back(half);
-                }
-            }
+            };
+            let middle = Rc::new(middle);
+            stretches.push_back((before, from, Rc::clone(&middle)));
+            stretches.push_back((&after[1..], middle, to));
         }
         true
     }
@@ -97,37 +106,38 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
     /// that are refused at all.
     pub(super) fn own_end_is_within(
         &self,
-        newcomer: Option<Runner<'a>>,
+        newcomer: Option<&Track>,
         doubtful: &[bool; SLOTS],
         room: Room,
     ) -> bool {
-        let doubted = newcomer.filter(|newcomer| doubtful[slot_after(newcomer.remaining())]);
+        let doubted = newcomer.filter(|newcomer| doubtful[slot_after(newcomer.remaining)]);
         doubted.is_none_or(|newcomer| {
-            let ahead = newcomer.remaining();
-            let each = self.runners.clone();
-            let each = each.map(|runner| runner.moments(ahead, self.capacity));
-            let look = || each.fold(Moments::default(), Moments::and);
+            let ahead = newcomer.remaining;
+            let tracks = self.tracks.iter();
+            let each = tracks.map(|track| track.moments(ahead, self.capacity));
+            let look = || {
+                self.looks.update(|looks| looks + 1);
+                each.fold(Moments::default(), Moments::and)
+            };
             let there = self.tight.before_own(ahead, look);
             !room.is_passed_by(there.and(newcomer.moments(ahead, self.capacity)))
         })
     }
 
-    /// What is there when each sequence has emitted `ahead` more tokens.
-    fn at(&self, all: &[Runner<'a>], ahead: Tokens) -> Moments {
-        let each = all
-            .iter()
-            .map(|runner| runner.moments(ahead, self.capacity));
-        each.fold(Moments::default(), Moments::and)
-    }
-
-    /// The most that is there from the one to the other.
-    fn ceiling(&self, all: &[Runner<'a>], (from, to): (Tokens, Tokens)) -> Ceiling {
-        let pools = Pools::of(self.capacity);
+    /// The most that is there from `first` on, between a look before and one after.
+    fn ceiling(
+        &self,
+        newcomer: Option<&Track>,
+        first: Tokens,
+        (from, to): (&[Point], &[Point]),
+    ) -> Ceiling {
         let mut sum = Ceiling::default();
-        for runner in all.iter().filter(|runner| from <= runner.remaining()) {
-            let last = to.min(runner.remaining());
-            let (early, late) = (runner.alive(from), runner.alive(last));
-            let mass = pools.share(runner.blocks(last, self.capacity));
+        let tracks = self.tracks.iter().chain(newcomer);
+        for (track, (from, to)) in tracks.zip(from.iter().zip(to)) {
+            if track.remaining < first {
+                continue;
+            }
+            let (early, late, mass) = (from.alive, to.alive, to.mass);
             // Half there scatters most.
             let middling = 0.5_f64.clamp(late, early.max(late));
             sum.mean += early * mass;
@@ -137,4 +147,12 @@ impl<'a, I: Iterator<Item = Runner<'a>> + Clone> Running<'a, I> {
         }
         sum
     }
+}
+
+/// Every track at one moment.
+type Look = Vec<Point>;
+
+fn together(look: &[Point]) -> Moments {
+    let each = look.iter().map(|point| point.moments());
+    each.fold(Moments::default(), Moments::and)
 }

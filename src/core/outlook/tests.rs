@@ -121,11 +121,16 @@ fn is_admitted(jobs: &[Job], room: f64, capacity: &Capacity) -> bool {
         sums.add(&job.runner().profile(capacity));
     }
     let profile = newcomer.runner().profile(capacity);
+    let tracks: Vec<_> = running
+        .iter()
+        .map(|job| Track::of(job.runner(), capacity))
+        .collect();
     let running = Running {
         sums: &sums,
-        runners: running.iter().map(Job::runner),
+        tracks: &tracks,
         capacity,
         tight: &Tight::default(),
+        looks: &std::cell::Cell::new(0),
     };
     let room = Room {
         blocks: room,

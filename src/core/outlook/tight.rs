@@ -10,6 +10,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use super::sums::Moments;
+use super::track::Track;
 use super::{Pools, Profile, Room, Runner, SLOTS, Sums, slot_after};
 use crate::core::backend::Capacity;
 use crate::core::units::Tokens;
@@ -33,6 +34,69 @@ struct End {
     ahead: Tokens,
     /// All that run then, without a newcomer.
     there: Moments,
+}
+
+/// What refused last on one account, apart from it: enough to refuse most newcomers
+/// without a look at the account. It holds as long as the account is left alone.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::core) struct Bar {
+    /// No less than any newcomer finds.
+    room: Room,
+    slot: Option<(usize, Passed)>,
+    end: Option<(Tokens, usize, Passed)>,
+}
+
+/// Moments that must both be too much: of those that are there for certain, and with
+/// all that may be beside them.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    there: Moments,
+    with_ending: Moments,
+}
+
+/// A newcomer as bars are asked about it.
+#[derive(Clone, Debug)]
+pub(in crate::core) struct Applicant {
+    track: Track,
+    /// What it adds at every horizon, and what with its end on the way to it.
+    slots: [(Moments, Moments); SLOTS],
+}
+
+// === impl Applicant ===
+
+impl Applicant {
+    pub(in crate::core) fn new(runner: Runner<'_>, profile: &Profile, capacity: &Capacity) -> Self {
+        let nobody = Sums::default();
+        let slots = std::array::from_fn(|slot| {
+            let (there, ending) = nobody.with(Some(profile), slot);
+            (there, there.and(ending))
+        });
+        Self {
+            track: Track::of(runner, capacity),
+            slots,
+        }
+    }
+}
+
+// === impl Bar ===
+
+impl Bar {
+    /// Whether `applicant` is refused on that account, for sure.
+    pub(in crate::core) fn refuses(&self, applicant: &Applicant, capacity: &Capacity) -> bool {
+        let Self { room, slot, end } = *self;
+        let by_slot = slot.is_some_and(|(slot, passed)| {
+            let (there, with_ending) = applicant.slots[slot];
+            room.is_passed_by(passed.there.and(there))
+                && room.is_passed_by(passed.with_ending.and(with_ending))
+        });
+        by_slot
+            || end.is_some_and(|(ahead, slot, passed)| {
+                let (_, with_ending) = applicant.slots[slot];
+                let there = applicant.track.moments(ahead, capacity);
+                room.is_passed_by(passed.there.and(there))
+                    && room.is_passed_by(passed.with_ending.and(with_ending))
+            })
+    }
 }
 
 // === impl Tight ===
@@ -112,6 +176,26 @@ impl Tight {
     /// Where the next refusal is most likely, if anywhere.
     pub(super) fn likely(&self) -> Option<Tokens> {
         self.end.get().map(|end| end.ahead).or(self.near.get())
+    }
+
+    /// What refuses by this, where no newcomer finds more than `room`.
+    pub(in crate::core) fn bar(&self, sums: &Sums, room: Room, capacity: &Capacity) -> Bar {
+        let at = |slot: usize| {
+            let (there, ending) = sums.with(None, slot);
+            (there, there.and(ending))
+        };
+        Bar {
+            room: room.within(Pools::of(capacity)),
+            slot: self.slot.get().map(|slot| {
+                let (there, with_ending) = at(slot);
+                (slot, Passed { there, with_ending })
+            }),
+            end: self.end.get().map(|End { ahead, there }| {
+                let slot = slot_after(ahead).min(SLOTS - 1);
+                let (_, with_ending) = at(slot);
+                (ahead, slot, Passed { there, with_ending })
+            }),
+        }
     }
 
     /// Whether what refused last refuses `newcomer` too.

@@ -75,9 +75,7 @@ impl Track {
         }
         let further = ahead.saturating_sub(Tokens::new(1));
         Point {
-            alive: self
-                .curve
-                .given_after((self.generated, self.came), further),
+            alive: self.curve.given_after((self.generated, self.came), further),
             mass: self.mass(ahead, capacity),
         }
     }
@@ -100,9 +98,9 @@ impl Track {
     pub(in crate::core) fn is_of(&self, runner: Runner<'_>, capacity: &Capacity) -> bool {
         let moments = [1, 17, 150, 2000].map(Tokens::new);
         self.remaining == runner.remaining()
-            && moments.iter().all(|&ahead| {
-                self.moments(ahead, capacity) == runner.moments(ahead, capacity)
-            })
+            && moments
+                .iter()
+                .all(|&ahead| self.moments(ahead, capacity) == runner.moments(ahead, capacity))
     }
 }
 

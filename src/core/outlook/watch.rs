@@ -110,6 +110,11 @@ impl Watch {
         (set + self.shift).min(1.0)
     }
 
+    /// Until when there is no such deviation.
+    pub(in crate::core) fn calm_until(&self, fresh_for: Duration) -> Time {
+        self.last.map_or(Time::NEVER, |(at, _)| at + fresh_for)
+    }
+
     /// Deviation in blocks for want of a scrape, from `fresh_for` after the last on.
     pub(in crate::core) fn doubt(
         &self,

@@ -6,11 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::core::backend::{ServedId, Tier, TierSet};
-use crate::core::demand::{OffloadRule, OutputLimit, Progress, Work};
-use crate::core::lengths::ClassKey;
-use crate::core::queue::Waiter;
-use crate::core::units::Tokens;
+use super::backend::{ServedId, Tier, TierSet};
+use super::demand::{Demand, OffloadRule, OutputLimit, Progress, Work};
+use super::lengths::ClassKey;
+use super::units::Tokens;
 
 /// Whatever asks for at least as much as one of these, in the same way, does not
 /// fit either.
@@ -21,8 +20,17 @@ pub(super) struct Failures {
     shut: Vec<Route>,
 }
 
+/// What a request asks for, as failures are compared.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asking {
+    class: ClassKey,
+    route: Route,
+    /// Its size; `None` where no failure of another says anything of it.
+    size: Option<Failure>,
+}
+
 /// One request that did not fit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Failure {
     way: Way,
     prompt: Tokens,
@@ -57,18 +65,17 @@ impl Failures {
         self.shut.clear();
     }
 
-    /// Every backend the waiter may be sent to has enough on its way.
-    pub(super) fn record_shut(&mut self, waiter: &Waiter) {
-        self.shut.push(Route::of(waiter));
+    /// Every backend that one who asks so may be sent to has enough on its way.
+    pub(super) fn record_shut(&mut self, asking: &Asking) {
+        self.shut.push(asking.route);
     }
 
     /// Keeps the smallest: what a newcomer covers goes, and of too many the largest.
-    pub(super) fn record(&mut self, waiter: &Waiter) {
-        let Some(new) = Failure::of(waiter) else {
+    pub(super) fn record(&mut self, asking: &Asking) {
+        let Some(new) = asking.size else {
             return;
         };
-        let class = ClassKey::of(&waiter.demand);
-        let sized = self.sized.entry(class).or_default();
+        let sized = self.sized.entry(asking.class).or_default();
         sized.retain(|old| !new.covers(old));
         sized.push(new);
         if sized.len() > FAILURES {
@@ -79,16 +86,34 @@ impl Failures {
     }
 
     /// Whether something smaller of the same kind has failed.
-    pub(super) fn cover(&self, waiter: &Waiter) -> bool {
-        if self.shut.contains(&Route::of(waiter)) {
+    pub(super) fn cover(&self, asking: &Asking) -> bool {
+        if self.shut.contains(&asking.route) {
             return true;
         }
         // Larger ones of another class may be expected to end sooner.
-        let class = ClassKey::of(&waiter.demand);
-        let known = self.sized.get(&class);
+        let known = self.sized.get(&asking.class);
         known
-            .zip(Failure::of(waiter))
+            .zip(asking.size)
             .is_some_and(|(known, asked)| known.iter().any(|failed| failed.covers(&asked)))
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    /// `demand`, at home in `home`, with its output bound there.
+    pub(super) fn of(demand: &Demand, (home, output): (Tier, OutputLimit)) -> Self {
+        let route = Route {
+            served: demand.served,
+            tiers: demand.tiers,
+            offload: demand.offload,
+            home,
+        };
+        Self {
+            class: ClassKey::of(demand),
+            route,
+            size: Failure::of(demand, (route, output)),
+        }
     }
 }
 
@@ -100,14 +125,13 @@ impl Failure {
 
     /// Requests of several sequences differ in more than their size: no failure
     /// of one says anything of another.
-    fn of(waiter: &Waiter) -> Option<Self> {
-        let demand = &waiter.demand;
-        let (is_open, output) = match waiter.output {
+    fn of(demand: &Demand, (route, output): (Route, OutputLimit)) -> Option<Self> {
+        let (is_open, output) = match output {
             OutputLimit::Asked(bound) => (false, bound),
             OutputLimit::Open { at_most } => (true, at_most.unwrap_or(Tokens::MAX)),
         };
         let way = Way {
-            route: Route::of(waiter),
+            route,
             progress: demand.progress,
             is_open,
         };
@@ -119,16 +143,5 @@ impl Failure {
             prompt: demand.prompt_total(),
             output,
         })
-    }
-}
-
-impl Route {
-    fn of(waiter: &Waiter) -> Self {
-        Self {
-            served: waiter.demand.served,
-            tiers: waiter.demand.tiers,
-            offload: waiter.demand.offload,
-            home: waiter.home,
-        }
     }
 }
