@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Counts the instructions of the guard's benches at another commit and here.
+
+    benches/guard/compare.py [BASE]
+
+Builds both with the same flags into the same target folder, so that nothing but
+this repository's own code is built twice, and runs both. Fails where a bench takes
+more than 5 % more instructions than at BASE, unless a commit since BASE says why:
+
+    Slower: request::chat: counts its tokens exactly
+
+BASE is by default where this branch left origin/main; on main itself it is 20
+commits back by first parents, so that growth in small steps shows too. A bench that
+BASE has not, and a clone without BASE, are told and fail nothing. Needs valgrind
+(asked of apt where it is missing) and gungraun-runner (built where it is missing).
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT = 5.0
+COMMITS_BACK = 20
+BENCH = "benches/guard/main.rs"
+
+
+def main(arguments):
+    root = Path(git(Path(__file__).parent, "rev-parse", "--show-toplevel"))
+    target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")).resolve()
+    base, why = base_of(root, arguments)
+    if base is None:
+        print(f"not compared: {why}")
+        return 0
+    print(f"compared with {base[:12]}: {why}", flush=True)
+    tree = checked_out(root, target, base)
+    if not (tree / BENCH).exists():
+        print(f"not compared: {base[:12]} has no {BENCH}")
+        return 0
+    tools(root, target)
+    before = counts(tree, target, "base")
+    after = counts(root, target, "head")
+    lines, is_slower = judged(before, after, reasons(root, base))
+    print("\n".join(lines))
+    return 1 if is_slower else 0
+
+
+def base_of(root, arguments):
+    """The commit to compare with, and why that one; None where there is none."""
+    if arguments:
+        return git(root, "rev-parse", "--verify", f"{arguments[0]}^{{commit}}"), "as asked"
+    head = git(root, "rev-parse", "HEAD")
+    left = git_or_none(root, "merge-base", "HEAD", "origin/main")
+    if left and left != head:
+        return left, "where this branch left origin/main"
+    back = git_or_none(root, "rev-parse", "--verify", f"HEAD~{COMMITS_BACK}^{{commit}}")
+    if back:
+        return back, f"{COMMITS_BACK} commits back"
+    if git(root, "rev-parse", "--is-shallow-repository") == "true":
+        return None, f"the clone is shallow and ends within {COMMITS_BACK} commits"
+    return None, f"there are fewer than {COMMITS_BACK} commits"
+
+
+def checked_out(root, target, base):
+    """A worktree of `base`, always at the same place: its build can be used again."""
+    tree = target / "guard" / "base"
+    if tree.exists():
+        git(root, "-C", tree, "checkout", "--quiet", "--force", "--detach", base)
+    else:
+        git(root, "worktree", "prune")
+        git(root, "worktree", "add", "--quiet", "--force", "--detach", tree, base)
+    return tree
+
+
+def tools(root, target):
+    if shutil.which("valgrind") is None:
+        run(root, "apt-get", "update", "-qq")
+        run(root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "valgrind")
+    if shutil.which("gungraun-runner") is None:
+        own = target / "guard" / "tools"
+        os.environ["PATH"] += f"{os.pathsep}{own / 'bin'}"
+        if shutil.which("gungraun-runner") is None:
+            lock = (root / "Cargo.lock").read_text()
+            version = re.search(r'name = "gungraun"\nversion = "(.*)"', lock)[1]
+            # It starts valgrind and reads its files: nothing to optimise.
+            profile = ["--config", "profile.release.opt-level=0", "--config", "profile.release.debug=false"]
+            run(root, "cargo", "install", "--quiet", "--locked", "gungraun-runner", "--version", version,
+                "--root", own, *profile)
+
+
+def counts(tree, target, name):
+    """Instructions of each bench of `tree`."""
+    # Nothing that ships checks its own books. Cargo takes both trees for one package
+    # and would use the build of one for the other, were their profiles not different:
+    # what is noted of lines changes no instruction.
+    profile = {"debug-assertions": "false"}
+    if name == "base":
+        profile["debug"] = '"line-directives-only"'
+    settings = [f"--config=profile.test.package.tidegate.{key}={value}" for key, value in profile.items()]
+    command = ["cargo", "bench", "--quiet", "--locked", "--profile", "test", *settings, "--bench", "guard",
+               "--", f"--home={target / 'guard' / name}", "--output-format=json"]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
+    ran = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
+    if ran.returncode != 0:
+        sys.exit(f"the benches of {tree} do not run")
+    summaries = map(json.loads, filter(None, ran.stdout.splitlines()))
+    return dict(map(instructions, summaries))
+
+
+def instructions(summary):
+    """Name of a bench and its instructions, of what the runner says of it."""
+    profile = next(one for one in summary["profiles"] if one["tool"] == "Callgrind")
+    name = f"{summary['function_name']}::{summary['id']}"
+    return name, profile["data"]["total"]["metrics"]["Ir"]["values"]["new"]
+
+
+def reasons(root, base):
+    """What commits since `base` say of benches that are slower, by bench.
+
+    >>> told("Slower: request::chat: exact\\nSlower: without a reason\\n")
+    {'request::chat': 'exact'}
+    """
+    trailers = "--format=%(trailers:key=Slower)"
+    return told(git(root, "log", trailers, f"{base}..HEAD"))
+
+
+def told(text):
+    return dict(re.findall(r"^Slower: (\S+): *(\S.*)$", text, re.MULTILINE))
+
+
+def judged(before, after, reasons):
+    """A line for each bench, and whether one grew past the limit without a reason.
+
+    >>> judged({"a": 1000}, {"a": 1050, "b": 7}, {})
+    (['  a 1,000 -> 1,050 (+5.0 %)', '  b 7, which the base has not'], False)
+    >>> judged({"a": 1000}, {"a": 1051}, {})
+    (['! a 1,000 -> 1,051 (+5.1 %): more than 5 %, and no commit says why'], True)
+    >>> judged({"a": 1000}, {"a": 2000}, {"a": "reads twice"})
+    (['  a 1,000 -> 2,000 (+100.0 %): reads twice'], False)
+    """
+    lines, is_slower = [], False
+    for bench, now in after.items():
+        if bench not in before:
+            lines.append(f"  {bench} {now:,}, which the base has not")
+            continue
+        was = before[bench]
+        growth = 100 * (now - was) / was
+        line = f"{bench} {was:,} -> {now:,} ({growth:+.1f} %)"
+        if growth <= LIMIT:
+            lines.append(f"  {line}")
+        elif bench in reasons:
+            lines.append(f"  {line}: {reasons[bench]}")
+        else:
+            is_slower = True
+            lines.append(f"! {line}: more than {LIMIT:.0f} %, and no commit says why")
+    return lines, is_slower
+
+
+def run(root, *command):
+    subprocess.run([str(part) for part in command], cwd=root, check=True)
+
+
+def git(root, *arguments):
+    command = ["git", "-C", str(root), *map(str, arguments)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+def git_or_none(root, *arguments):
+    command = ["git", "-C", str(root), *map(str, arguments)]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return ran.stdout.strip() if ran.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
