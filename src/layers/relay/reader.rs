@@ -26,11 +26,11 @@ pub(super) enum Reader {
     Opaque,
 }
 
-/// A stream's scanner and what it has said so far.
+/// A stream's scanner, and what it had seen when the stream ended.
 #[derive(Debug)]
 pub(super) struct Events {
     scanner: Scanner,
-    seen: Facts,
+    ended: Option<Facts>,
 }
 
 /// The end of a plain answer, or all of a small one.
@@ -87,7 +87,7 @@ impl Reader {
     pub(super) fn events(mode: ScanMode) -> Self {
         Self::Events(Box::new(Events {
             scanner: Scanner::new(mode),
-            seen: Facts::default(),
+            ended: None,
         }))
     }
 
@@ -110,7 +110,7 @@ impl Reader {
     /// Whether everything the client is to see has passed, though the stream
     /// has not been seen to end.
     pub(super) fn is_done(&self) -> bool {
-        matches!(self, Self::Events(events) if events.seen.done)
+        matches!(self, Self::Events(events) if events.seen().done)
     }
 
     /// Whether what the client was given stops between two events.
@@ -143,7 +143,6 @@ impl Events {
         let (forward, facts) = self.scanner.push(chunk);
         let data = facts.data_events > 0;
         let told = facts.token_events > 0 || facts.progress.is_some() || facts.usage.is_some();
-        self.seen.merge(facts);
         Passed {
             forward,
             data,
@@ -151,35 +150,39 @@ impl Events {
         }
     }
 
+    fn seen(&self) -> &Facts {
+        self.ended.as_ref().unwrap_or(self.scanner.seen())
+    }
+
     /// An event may carry several tokens and continuous usage may cover one
     /// sample only, so the larger of both is the better lower bound.
     fn generated(&self) -> Tokens {
         let said = |usage: Option<Usage>| usage.map_or(0, |usage| usage.completion_tokens);
-        let events = u64::from(self.seen.token_events);
-        let most = events
-            .max(said(self.seen.progress))
-            .max(said(self.seen.usage));
+        let seen = self.seen();
+        let events = u64::from(seen.token_events);
+        let most = events.max(said(seen.progress)).max(said(seen.usage));
         Tokens::new(most)
     }
 
     fn finish(&mut self) -> Ended {
         let closing = self.scanner.closing();
         let (rest, end) = self.scanner.finish();
-        self.seen = end.seen;
-        let state = if !self.seen.done || end.tail == Tail::MidEvent {
+        self.ended = Some(end.seen);
+        let seen = self.seen();
+        let state = if !seen.done || end.tail == Tail::MidEvent {
             Wholeness::Truncated
-        } else if self.seen.error.is_some() {
+        } else if seen.error.is_some() {
             Wholeness::EngineFailed
         } else {
-            Wholeness::of(self.seen.finish)
+            Wholeness::of(seen.finish)
         };
         Ended {
             rest,
             closing,
-            usage: self.seen.usage,
+            usage: seen.usage,
             generated: self.generated(),
-            text: self.seen.output_bytes,
-            skipped: self.seen.skipped,
+            text: seen.output_bytes,
+            skipped: seen.skipped,
             state,
         }
     }

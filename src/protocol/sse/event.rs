@@ -1,16 +1,15 @@
 //! Looks into one event, without parsing it as JSON unless it must.
 //!
-//! Keys are searched for as bytes. Within a JSON string a quote is escaped, so
-//! `"usage"` followed by a colon is always a key, whatever text a model writes.
+//! What its data says is found in one pass (`findings`); here it becomes facts, and
+//! is decided whether the event passes.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 use serde_json::Value;
 
-use super::super::usage::{Finish, usage_of_value};
 use super::facts::{Facts, StreamError};
-use super::output;
+use super::findings::{Choices, Findings};
 
 /// Longest part of an engine's error message that is kept, in characters.
 const MESSAGE_CHARS: usize = 300;
@@ -30,23 +29,7 @@ pub(super) struct Key {
     len: usize,
 }
 
-struct Keys {
-    choices: Key,
-    delta: Key,
-    error: Key,
-    finish_reason: Key,
-    text: Key,
-    usage: Key,
-}
-
-static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys {
-    choices: Key::new("\"choices\""),
-    delta: Key::new("\"delta\""),
-    error: Key::new("\"error\""),
-    finish_reason: Key::new("\"finish_reason\""),
-    text: Key::new("\"text\""),
-    usage: Key::new("\"usage\""),
-});
+static CHOICES: LazyLock<Key> = LazyLock::new(|| Key::new("\"choices\""));
 
 /// Adds what `event` says to `facts`. `scratch` is used for events whose data
 /// spans lines. Linear in the event.
@@ -58,30 +41,24 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
         facts.done = true;
         return Shape::Ordinary;
     }
-    let keys = &*KEYS;
-    let usage = keys.usage.values(data).find_map(usage_of_value);
-    let choices = keys.choices.values(data).next();
-    let list = choices.filter(|list| !is_empty(list, b'[', b']'));
+    let found = Findings::of(data);
     // A stream of 4 billion events is not one that has to be counted exactly.
     facts.data_events = facts.data_events.saturating_add(1);
-    if let Some(list) = list {
-        facts.token_events = facts
-            .token_events
-            .saturating_add(u32::from(carries_output(list)));
-        facts.output_bytes = facts.output_bytes.saturating_add(output::of_choices(list));
-        facts.progress = usage.or(facts.progress);
-        facts.on_finish(finish(list));
+    if found.choices == Choices::Some {
+        let carrying = u32::from(found.carries_output());
+        facts.token_events = facts.token_events.saturating_add(carrying);
+        facts.output_bytes = facts.output_bytes.saturating_add(found.output_bytes);
+        facts.progress = found.usage.or(facts.progress);
+        facts.on_finish(found.finish);
     } else {
-        facts.usage = usage.or(facts.usage);
+        facts.usage = found.usage.or(facts.usage);
     }
-    if facts.error.is_none() {
+    if found.names_error && facts.error.is_none() {
         facts.error = error(data);
     }
     // An account that cannot be read was asked for on ours all the same.
-    let is_account =
-        usage.is_some() || keys.usage.values(data).any(|value| value.starts_with(b"{"));
-    match choices {
-        Some(_) if list.is_none() && is_account => Shape::UsageOnly,
+    match found.choices {
+        Choices::Empty if found.is_account => Shape::UsageOnly,
         _ => Shape::Ordinary,
     }
 }
@@ -93,7 +70,7 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
 /// `scanned` is how far earlier calls for this event have looked, so that a
 /// growing event is searched once.
 pub(super) fn may_be_usage(event: &[u8], scanned: &mut usize) -> bool {
-    let key = &KEYS.choices;
+    let key = &*CHOICES;
     while let Some(found) = key.finder.find(&event[*scanned..]) {
         let at = *scanned + found;
         let rest = &event[at + key.len..];
@@ -140,81 +117,27 @@ struct DataLines<'a> {
     rest: &'a [u8],
 }
 
-fn carries_output(choices: &[u8]) -> bool {
-    let mut deltas = KEYS.delta.values(choices).peekable();
-    if deltas.peek().is_some() {
-        return deltas.any(has_output);
-    }
-    KEYS.text
-        .values(choices)
-        .any(|value| value.starts_with(b"\"") && !value.starts_with(b"\"\""))
-}
-
-/// Whether a `delta` object carries text, reasoning, tool calls or anything else
-/// but a role; it is walked member by member up to the first that does.
-fn has_output(delta: &[u8]) -> bool {
-    let Some(mut rest) = delta.strip_prefix(b"{") else {
-        return false;
-    };
-    while let Some((key, value)) = member(rest) {
-        rest = match value.first() {
-            Some(b'"') if key == b"role" => after(&value[1..], b'"'),
-            Some(b'"') if !value.starts_with(b"\"\"") => return true,
-            Some(b'"') => &value[2..],
-            Some(b'[') if !is_empty(value, b'[', b']') => return true,
-            Some(b'[') => after(value, b']'),
-            Some(b'{') if !is_empty(value, b'{', b'}') => return true,
-            Some(b'{') => after(value, b'}'),
-            _ => &value[memchr::memchr2(b',', b'}', value).unwrap_or(value.len())..],
-        };
-        match rest.trim_ascii_start().strip_prefix(b",") {
-            Some(next) => rest = next,
-            None => return false,
-        }
-    }
-    false
-}
-
-/// The key at the start of `rest` and what follows its colon.
-fn member(rest: &[u8]) -> Option<(&[u8], &[u8])> {
-    let key = rest.trim_ascii_start().strip_prefix(b"\"")?;
-    let end = memchr::memchr(b'"', key)?;
-    Some((&key[..end], colon(&key[end + 1..])?))
-}
-
 /// What follows a colon, spaces skipped.
-fn colon(rest: &[u8]) -> Option<&[u8]> {
+pub(super) fn colon(rest: &[u8]) -> Option<&[u8]> {
     rest.trim_ascii_start()
         .strip_prefix(b":")
         .map(<[u8]>::trim_ascii_start)
 }
 
-fn after(text: &[u8], byte: u8) -> &[u8] {
+pub(super) fn after(text: &[u8], byte: u8) -> &[u8] {
     memchr::memchr(byte, text).map_or(&[], |at| &text[at + 1..])
 }
 
 /// Whether `value` begins with an empty list or object.
-fn is_empty(value: &[u8], open: u8, close: u8) -> bool {
+pub(super) fn is_empty(value: &[u8], open: u8, close: u8) -> bool {
     value
         .strip_prefix(&[open])
         .is_some_and(|rest| rest.trim_ascii_start().first() == Some(&close))
 }
 
-fn finish(choices: &[u8]) -> Option<Finish> {
-    let reasons = KEYS
-        .finish_reason
-        .values(choices)
-        .filter_map(|value| value.strip_prefix(b"\""));
-    let reasons = reasons.map(|text| &text[..memchr::memchr(b'"', text).unwrap_or(text.len())]);
-    reasons
-        .map(|reason| Finish::from_reason(&String::from_utf8_lossy(reason)))
-        .reduce(Finish::worse)
-}
-
 /// The error an event reports: under a top-level `error`, or as an object of
-/// its own as versions up to 0.10 wrote it. Parsed only where the word occurs.
+/// its own as versions up to 0.10 wrote it.
 fn error(data: &[u8]) -> Option<StreamError> {
-    KEYS.error.finder.find(data)?;
     let event: Value = serde_json::from_slice(data).ok()?;
     let error = match event.get("error") {
         Some(error) if !error.is_null() => error,
@@ -279,7 +202,7 @@ impl<'a> Iterator for DataLines<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::usage::Usage;
+    use super::super::super::usage::{Finish, Usage};
     use super::*;
 
     fn facts(event: &str) -> Facts {

@@ -61,7 +61,7 @@ pub struct EndState {
 
 impl Facts {
     /// Adds what was said later: counts add up, usage is replaced, the first error stays.
-    pub fn merge(&mut self, later: Self) {
+    pub fn merge(&mut self, later: &Self) {
         // A stream of 4 billion events is not one we have to count exactly.
         self.data_events = self.data_events.saturating_add(later.data_events);
         self.token_events = self.token_events.saturating_add(later.token_events);
@@ -70,7 +70,9 @@ impl Facts {
         self.usage = later.usage.or(self.usage);
         self.progress = later.progress.or(self.progress);
         self.on_finish(later.finish);
-        self.error = self.error.take().or(later.error);
+        if self.error.is_none() {
+            self.error.clone_from(&later.error);
+        }
         self.done |= later.done;
     }
 

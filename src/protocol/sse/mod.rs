@@ -10,6 +10,7 @@
 
 mod event;
 mod facts;
+mod findings;
 mod named;
 mod output;
 mod scanner;

@@ -8,35 +8,13 @@ use std::sync::LazyLock;
 
 use super::event::Key;
 
-/// Members of a choice's `delta`, or of a choice, whose strings are output.
-static OF_CHOICES: LazyLock<[Key; 6]> = LazyLock::new(|| {
-    [
-        "\"content\"",
-        "\"text\"",
-        "\"reasoning\"",
-        "\"reasoning_content\"",
-        "\"arguments\"",
-        "\"refusal\"",
-    ]
-    .map(Key::new)
-});
-
-/// The same of an event that names itself a delta.
+/// Members of an event that names itself a delta whose strings are output.
 static OF_DELTAS: LazyLock<[Key; 4]> =
     LazyLock::new(|| ["\"delta\"", "\"text\"", "\"thinking\"", "\"partial_json\""].map(Key::new));
 
-/// Bytes of output in a list of choices. Linear.
-pub(super) fn of_choices(choices: &[u8]) -> u64 {
-    sum(&*OF_CHOICES, choices)
-}
-
 /// Bytes of output in the data of a named delta. Linear.
 pub(super) fn of_delta(data: &[u8]) -> u64 {
-    sum(&*OF_DELTAS, data)
-}
-
-fn sum(keys: &[Key], data: &[u8]) -> u64 {
-    let values = keys.iter().flat_map(|key| key.values(data));
+    let values = OF_DELTAS.iter().flat_map(|key| key.values(data));
     values
         .filter_map(|value| value.strip_prefix(b"\""))
         .map(text_bytes)
@@ -45,7 +23,7 @@ fn sum(keys: &[Key], data: &[u8]) -> u64 {
 
 /// Length of the string whose opening quote was taken off, its escapes undone;
 /// to the end of what is there where it is not closed.
-fn text_bytes(mut text: &[u8]) -> u64 {
+pub(super) fn text_bytes(mut text: &[u8]) -> u64 {
     let mut bytes = 0;
     while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
         bytes += at;
@@ -106,10 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn all_a_model_wrote_is_output_and_nothing_else_is() {
-        let choices = br#"[{"index":0,"delta":{"role":"assistant","content":"abc","reasoning":"de","x":"no"},"logprobs":{"content":[{"token":"abc"}]}},{"index":1,"delta":{"tool_calls":[{"id":"call-1","function":{"name":"f","arguments":"{\"a\":1}"}}]}},{"text":"fg"}]"#;
-        assert_eq!(of_choices(choices), 3 + 2 + 7 + 2);
-        assert_eq!(of_choices(br#"[{"delta":{"content":null}}]"#), 0);
+    fn all_that_a_named_delta_brings_is_output() {
         let delta = br#"{"type":"response.output_text.delta","delta":"hello"}"#;
         assert_eq!(of_delta(delta), 5);
         let delta = br#"{"type":"content_block_delta","delta":{"type":"text_delta","text":"hi"}}"#;

@@ -123,8 +123,13 @@ impl Scanner {
         if start < chunk.len() {
             self.keep_rest(&chunk, start, &mut output);
         }
-        self.seen.merge(facts.clone());
+        self.seen.merge(&facts);
         (output.of(chunk), facts)
+    }
+
+    /// What the events that have ended said, all together.
+    pub const fn seen(&self) -> &Facts {
+        &self.seen
     }
 
     /// Whether the bytes that went on stop between two events: a line put in
@@ -167,7 +172,7 @@ impl Scanner {
         let passes = held > 0 && shape == Shape::Ordinary;
         let bytes = passes.then(|| Bytes::from(std::mem::take(&mut self.carry)));
         let mut seen = std::mem::take(&mut self.seen);
-        seen.merge(facts);
+        seen.merge(&facts);
         let tail = if begun {
             Tail::MidEvent
         } else {
@@ -302,7 +307,7 @@ fn inspect(mode: ScanMode, event: &[u8], scratch: &mut Vec<u8>, facts: &mut Fact
 
 /// Counts an event that is too large to be looked into.
 fn skipped(facts: &mut Facts) -> Shape {
-    facts.merge(Facts {
+    facts.merge(&Facts {
         data_events: 1,
         skipped: 1,
         ..Facts::default()

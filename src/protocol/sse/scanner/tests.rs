@@ -34,7 +34,7 @@ fn run<'a>(mode: ScanMode, chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u
     for chunk in chunks {
         let (passed, facts) = scanner.push(Bytes::copy_from_slice(chunk));
         bytes.extend(passed.into_iter().flatten());
-        pushed.merge(facts);
+        pushed.merge(&facts);
     }
     let (rest, end) = scanner.finish();
     bytes.extend(rest.into_iter().flatten());
