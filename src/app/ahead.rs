@@ -8,6 +8,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -61,8 +62,8 @@ impl<I: AsyncRead + Unpin> State<I> {
     /// Reads aside until there is nothing to read, too much, or the end.
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while self.aside.len() < MOST {
-            let mut chunk = [0; 1024];
-            let mut part = ReadBuf::new(&mut chunk);
+            let mut chunk = [MaybeUninit::uninit(); 1024];
+            let mut part = ReadBuf::uninit(&mut chunk);
             let read = ready!(Pin::new(&mut self.io).poll_read(cx, &mut part));
             if read.is_err() || part.filled().is_empty() {
                 return Poll::Ready(());

@@ -24,6 +24,7 @@ use tokio::task::JoinSet;
 use tower::Service;
 
 use crate::layers::rescue::slow_headers_answer;
+use crate::layers::woken::Woken;
 use crate::tenants::ClientCertificate;
 
 use super::ahead;
@@ -120,7 +121,7 @@ where
     };
     let serving = async {
         let opened = tokio::select! {
-            opened = tls::open(io, secured.as_ref(), limits.header_timeout) => opened,
+            opened = Box::pin(tls::open(io, secured.as_ref(), limits.header_timeout)) => opened,
             // Nothing was asked on it yet: there is nothing to finish.
             () = watcher.clone().draining() => return,
         };
@@ -135,14 +136,14 @@ where
         visit.certificate = certificate;
         match version {
             Version::Http1 => serve_http1(io, visit, limits, watcher).await,
-            Version::Http2 => serve_http2(io, visit, limits, watcher).await,
+            Version::Http2 => Box::pin(serve_http2(io, visit, limits, watcher)).await,
         }
     };
     tokio::select! {
         // In this order: what has come is read before it is judged.
         biased;
         () = serving => {}
-        () = place.crowded_out() => tracing::debug!("a silent connection makes room"),
+        () = Woken::new(place.crowded_out()) => tracing::debug!("a silent connection makes room"),
     }
 }
 
@@ -207,8 +208,10 @@ async fn serve_http1<I, S, B>(
             }),
         );
     let serving = async {
-        let mut stop = std::pin::pin!(watcher.draining());
+        let mut stop = std::pin::pin!(Woken::new(watcher.draining()));
         tokio::select! {
+            // In this order, so that no random number is drawn for each chunk.
+            biased;
             ended = &mut connection => return ended,
             () = &mut stop => {}
         }
@@ -220,19 +223,19 @@ async fn serve_http1<I, S, B>(
         biased;
         ended = serving => ended,
         () = left => return,
-        () = taking.given_up() => return,
+        () = Woken::new(taking.given_up()) => return,
     };
     let parts = connection.into_parts();
     let io = parts.io.into_inner().into_inner();
     match ended {
         Ok(()) if !unread.is_so() => {}
-        Ok(()) => linger(io).await,
+        Ok(()) => Box::pin(linger(io)).await,
         Err(error) => {
             tracing::debug!(error = chain(&error), "client connection ended");
             if !error.is_timeout() {
-                linger(io).await;
+                Box::pin(linger(io)).await;
             } else if !parts.read_buf.is_empty() {
-                answer_slow_headers(io).await;
+                Box::pin(answer_slow_headers(io)).await;
             }
         }
     }

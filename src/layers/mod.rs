@@ -55,6 +55,7 @@ pub mod tenant;
 pub mod threads;
 pub mod trail;
 mod wait;
+pub mod woken;
 pub mod zero;
 
 use std::convert::Infallible;

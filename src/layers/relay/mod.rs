@@ -29,6 +29,7 @@ use crate::protocol::ScanMode;
 use crate::telemetry::{Finish, UpstreamFailure};
 
 use super::BoxFuture;
+use super::woken::Woken;
 
 pub use account::Account;
 use account::Told;
@@ -70,7 +71,7 @@ pub struct Relay<U> {
     watchdog: Watchdog,
     beat: Beat,
     /// Resolves when nothing more may come, whatever the backend does.
-    trouble: BoxFuture<Break>,
+    trouble: Woken<BoxFuture<Break>>,
     phase: Phase,
     account: Account,
 }
@@ -117,7 +118,7 @@ where
             kind,
             watchdog: Watchdog::new(limits),
             beat: Beat::new(limits.keepalive.filter(|_| matches!(kind, Kind::Events(_)))),
-            trouble: account.trouble(),
+            trouble: Woken::new(account.trouble()),
             phase: Phase::Flowing,
             account,
         };
@@ -164,7 +165,7 @@ where
 
     /// The backend has nothing to read: is it still there, and in time?
     fn poll_trouble(&mut self, cx: &mut Context<'_>) -> FramePoll {
-        if let Poll::Ready(cause) = self.trouble.as_mut().poll(cx) {
+        if let Poll::Ready(cause) = Pin::new(&mut self.trouble).poll(cx) {
             self.on_break(cause);
             return self.poll_phase(cx);
         }

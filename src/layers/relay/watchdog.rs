@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+use crate::layers::woken::Woken;
+
 /// Time limits of one answer.
 #[derive(Clone, Copy, Debug)]
 pub struct AnswerLimits {
@@ -48,7 +50,7 @@ pub(super) struct Watchdog {
 /// A timer that is moved only when it fires: a stream of chunks costs one clock
 /// read per gap, not one timer registration.
 #[derive(Debug, Default)]
-pub(super) struct Alarm(Option<Pin<Box<Sleep>>>);
+pub(super) struct Alarm(Option<Pin<Box<Woken<Sleep>>>>);
 
 // === impl Watchdog ===
 
@@ -99,15 +101,15 @@ impl Alarm {
     pub(super) fn poll_at(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self
             .0
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if timer.deadline() > deadline {
-            timer.as_mut().reset(deadline);
+            .get_or_insert_with(|| Box::pin(Woken::new(tokio::time::sleep_until(deadline))));
+        if timer.get_ref().deadline() > deadline {
+            timer.as_mut().get_pin_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= deadline {
                 return Poll::Ready(());
             }
-            timer.as_mut().reset(deadline);
+            timer.as_mut().get_pin_mut().reset(deadline);
         }
         Poll::Pending
     }
