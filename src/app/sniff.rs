@@ -82,6 +82,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for Rewound<I> {
         let part = self.ahead.len().min(buf.remaining());
         buf.put_slice(&self.ahead[..part]);
         self.ahead.advance(part);
+        // What follows comes with it: a head in two pieces is parsed twice, and makes
+        // the connection code double its buffer. An error is met again by the next read.
+        if buf.remaining() > 0 {
+            drop(Pin::new(&mut self.inner).poll_read(cx, buf));
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -150,5 +155,16 @@ mod tests {
         let (version, bytes) = sniffed(&[b"P", b"OST / HTTP/1.1\r\n"]).await;
         assert_eq!(version, Version::Http1);
         assert_eq!(bytes, b"POST / HTTP/1.1\r\n");
+    }
+
+    #[tokio::test]
+    async fn what_was_looked_at_and_what_follows_are_one_read() {
+        let head = b"POST /v1/chat/completions HTTP/1.1\r\n";
+        let (mut near, far) = tokio::io::duplex(64);
+        near.write_all(head).await.unwrap();
+        let (_, mut io) = sniff(far).await.unwrap();
+        let mut buffer = [0; 64];
+        let read = io.read(&mut buffer).await.unwrap();
+        assert_eq!(buffer[..read], head[..]);
     }
 }
