@@ -23,6 +23,7 @@ MODEL = "peer-model"
 CLIENTS = 4
 KEY = "peers-key-"
 READY_SECONDS = 90
+REST_SECONDS = 15
 
 
 class NotRun(Exception):
@@ -103,6 +104,29 @@ class Proxy:
             return False
         finally:
             connection.close()
+
+    def rest(self):
+        """Waits until it does nothing by itself: loading what the first requests asked for, say."""
+        limit = time.monotonic() + REST_SECONDS
+        before = self.ticks()
+        while time.monotonic() < limit:
+            time.sleep(0.5)
+            now = self.ticks()
+            if now - before <= 2:
+                return
+            before = now
+
+    def ticks(self):
+        """Processor time of its process group, in hundredths of a second."""
+        total = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[2]) == self.process.pid:
+                total += int(fields[11]) + int(fields[12])
+        return total
 
     def faults(self, run):
         """What its own log of this run says against the figures."""
