@@ -9,6 +9,8 @@ mod answer;
 mod ask;
 #[path = "../benches/peers/engine.rs"]
 mod engine;
+#[path = "../benches/peers/goals.rs"]
+mod goals;
 #[path = "../benches/peers/link.rs"]
 mod link;
 #[path = "../benches/peers/load.rs"]
@@ -233,6 +235,10 @@ fn pieces_are_counted_wherever_a_read_cuts_the_stream() {
 // === figures ===
 
 fn results() -> Results {
+    serde_json::from_value(measured()).unwrap()
+}
+
+fn measured() -> Value {
     let plain = |round: u32, peer: &str, errors: u32, cpu_us: f64| {
         json!({"round": round, "peer": peer, "cell": "plain", "seconds": 2.0, "errors": errors,
                "first_error": "status 503", "requests": 1000.0, "cpu_us": cpu_us})
@@ -243,7 +249,7 @@ fn results() -> Results {
     };
     let idle = json!({"round": 0, "peer": "nginx", "cell": "idle", "seconds": 2.0, "errors": 0,
         "streams": 10.0, "before_bytes": 1024.0, "after_bytes": 103_424.0});
-    let told = json!({
+    json!({
         "date": "today", "command": "run", "rounds": 4, "seconds": 2.0, "cpu": "some", "kernel": "6",
         "long_prompt_tokens": 100_123,
         "peers": [{"name": "nginx", "version": "1"}, {"name": "gone", "not_run": "no node"},
@@ -253,8 +259,7 @@ fn results() -> Results {
             plain(3, "nginx", 7, 1.0), plain(0, "tidegate", 1, 5.0), idle,
             half("nginx", "half", 150.0), half("direct", "half of nginx", 50.0),
         ],
-    });
-    serde_json::from_value(told).unwrap()
+    })
 }
 
 #[test]
@@ -267,6 +272,26 @@ fn a_figure_is_the_median_of_the_rounds_without_a_wrong_answer() {
     assert_eq!(median("nginx", Column::HalfP50), Some(100.0));
     assert_eq!(median("nginx", Column::HalfP99), Some(1000.0));
     assert_eq!(median("nginx", Column::Idle), Some(10.0));
+}
+
+#[test]
+fn a_goal_is_met_only_by_a_figure_and_tells_what_it_is_held_to() {
+    let mut told = measured();
+    let cells = told["cells"].as_array_mut().unwrap();
+    let ours = |cell: &str, cpu_us: f64| {
+        json!({"round": 0, "peer": "tidegate", "cell": cell, "seconds": 2.0, "errors": 0,
+               "requests": 1000.0, "cpu_us": cpu_us})
+    };
+    cells.extend([ours("plain", 31_000.0), ours("long", 9_000_000.0)]);
+    let goals = goals::table(&serde_json::from_value(told).unwrap());
+    let missed = "| CPU µs a request, 1.5 times nginx's | 30.0 | 31.0 | missed |";
+    assert!(goals.contains(missed), "{goals}");
+    let met = "| CPU ms a prompt of 100,000 tokens, in all | 10.0 | 9.00 | met |";
+    assert!(goals.contains(met), "{goals}");
+    let unknown = "| KiB an idle stream, in all | 40.0 | – | not measured |";
+    assert!(goals.contains(unknown), "{goals}");
+    let routers = "the lower of vllm-router's and sglang-router's | – | 31.0 | not measured |";
+    assert!(goals.contains(routers), "{goals}");
 }
 
 #[test]

@@ -13,6 +13,7 @@
 mod answer;
 mod ask;
 mod engine;
+mod goals;
 mod link;
 mod load;
 #[expect(
@@ -201,7 +202,10 @@ fn print(command: Command) -> Outcome<()> {
             }
         }
         Command::Vocabulary { into } => std::fs::rename(models::committed("qwen3"), into)?,
-        Command::Table { results } => print!("{}", read(&results)?.table()),
+        Command::Table { results } => {
+            let results = read(&results)?;
+            println!("{}\n{}", results.table(), goals::table(&results));
+        }
         Command::Plot { results } => print!("{}", plot::svg(&read(&results)?)?),
         Command::Engine { .. } | Command::Load(_) | Command::Idle { .. } => {}
     }
