@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Match, packed};
 
 use super::super::usage::{Finish, Usage, usage_of_value};
 use super::event::{after, colon, is_empty};
@@ -43,11 +43,23 @@ const WORDS: [(&str, Name); 11] = [
     ("\"usage\"", Name::Usage),
 ];
 
-static SEARCH: LazyLock<AhoCorasick> = LazyLock::new(|| {
-    AhoCorasick::builder()
-        .match_kind(MatchKind::LeftmostFirst)
-        .build(WORDS.map(|(word, _)| word))
-        .expect("a few short words are a searcher")
+/// A searcher for all words at once.
+enum Search {
+    /// Many bytes in one instruction. The general one takes each quote for a beginning
+    /// and is three times slower, slower than word by word (an event of 240 bytes: 120,
+    /// 400 and 280 ns).
+    Packed(packed::Searcher),
+    /// Where the processor has no such instruction.
+    General(AhoCorasick),
+}
+
+static SEARCH: LazyLock<Search> = LazyLock::new(|| {
+    let words = WORDS.map(|(word, _)| word);
+    let packed = packed::Searcher::new(words);
+    packed.map_or_else(
+        || Search::General(AhoCorasick::new(words).expect("a few short words are a searcher")),
+        Search::Packed,
+    )
 });
 
 /// The list of choices of an event.
@@ -100,12 +112,16 @@ impl Findings {
     /// What `data` says. Linear.
     pub(super) fn of(data: &[u8]) -> Self {
         let mut found = Self::default();
-        for word in SEARCH.find_iter(data) {
+        let note = |word: Match| {
             let (_, name) = WORDS[word.pattern().as_usize()];
             found.names_error |= name == Name::Error;
             if let Some(value) = colon(&data[word.end()..]) {
                 found.note(name, value);
             }
+        };
+        match &*SEARCH {
+            Search::Packed(search) => search.find_iter(data).for_each(note),
+            Search::General(search) => search.find_iter(data).for_each(note),
         }
         found
     }
