@@ -178,6 +178,20 @@ impl<S> Visit<S> {
     }
 }
 
+/// HTTP/1 within bounds of headers and of the time they take.
+fn http1_server(limits: &ConnectionLimits) -> http1::Builder {
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .half_close(false)
+        .max_headers(MAX_HEADERS)
+        .max_header_size(limits.max_header_bytes)
+        // What a head may take while it comes; without this, 400 KB each.
+        .max_buf_size(limits.max_header_bytes.max(LEAST_BUFFER));
+    server
+}
+
 async fn serve_http1<I, S, B>(
     io: Rewound<I>,
     visit: Visit<S>,
@@ -192,21 +206,13 @@ async fn serve_http1<I, S, B>(
     let taking = Taking::default();
     let (given, unread) = (taking.clone(), visit.unread.clone());
     let (io, left) = ahead::split(io);
-    let mut connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .half_close(false)
-        .max_headers(MAX_HEADERS)
-        .max_header_size(limits.max_header_bytes)
-        // What a head may take while it comes; without this, 400 KB each.
-        .max_buf_size(limits.max_header_bytes.max(LEAST_BUFFER))
-        .serve_connection(
-            TokioIo::new(Strict::new(io)),
-            service_fn(move |request| {
-                let taking = given.clone();
-                visit.ask(request, || taking)
-            }),
-        );
+    let mut connection = http1_server(&limits).serve_connection(
+        TokioIo::new(Strict::new(io)),
+        service_fn(move |request| {
+            let taking = given.clone();
+            visit.ask(request, || taking)
+        }),
+    );
     let serving = async {
         let mut stop = std::pin::pin!(Woken::new(watcher.draining()));
         tokio::select! {
