@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use super::metrics::Metrics;
 use super::outcome::Loss;
@@ -17,6 +18,14 @@ use crate::config::{AccessLog, Log};
 
 /// Bytes after which a batch is written.
 const BATCH_BYTES: usize = 64 * 1024;
+
+/// The longest rest after a batch. While the thread rests, a record costs its
+/// request no wake-up; longer, and whoever reads the log waits for nothing.
+const REST: Duration = Duration::from_millis(5);
+
+/// The rest for each place of the queue, so that a small one is not filled
+/// meanwhile by as many as 100,000 requests a second.
+const REST_PER_PLACE: Duration = Duration::from_micros(10);
 
 /// Owns the thread that writes records. Dropping it writes what is queued and
 /// joins the thread, so it must be dropped where blocking is allowed.
@@ -32,6 +41,8 @@ struct Output<W: Write> {
     output: W,
     /// The batch at hand; its memory is used again.
     lines: Vec<u8>,
+    /// Between two batches.
+    rest: Duration,
     metrics: Arc<Metrics>,
 }
 
@@ -79,6 +90,7 @@ impl AccessWriter {
             records,
             output,
             lines: Vec::new(),
+            rest: rest(places),
             metrics: Arc::clone(&metrics),
         };
         let thread = Builder::new()
@@ -119,11 +131,17 @@ impl fmt::Debug for AccessWriter {
     }
 }
 
+/// How long the thread of a queue of so many places rests.
+fn rest(places: usize) -> Duration {
+    let places = u32::try_from(places).unwrap_or(u32::MAX);
+    REST_PER_PLACE.saturating_mul(places).min(REST)
+}
+
 // === impl Output ===
 
 impl<W: Write> Output<W> {
     /// Writes until every sender is gone: a quiet gateway's line at once, a
-    /// busy one's in batches.
+    /// busy one's in batches, some milliseconds late.
     fn run(mut self) {
         let mut failing = false;
         while let Ok(record) = self.records.recv() {
@@ -132,15 +150,14 @@ impl<W: Write> Output<W> {
                 .output
                 .write_all(&self.lines)
                 .and_then(|()| self.output.flush());
-            let Err(error) = written else {
-                failing = false;
-                continue;
-            };
-            self.metrics.records_lost(Loss::WriteFailed, batch);
-            if !failing {
-                tracing::warn!(%error, "the access log cannot be written; records are being lost");
+            if let Err(error) = &written {
+                self.metrics.records_lost(Loss::WriteFailed, batch);
+                if !failing {
+                    tracing::warn!(%error, "the access log cannot be written; records are being lost");
+                }
             }
-            failing = true;
+            failing = written.is_err();
+            std::thread::sleep(self.rest);
         }
     }
 
@@ -163,5 +180,16 @@ impl<W: Write> Output<W> {
             };
         }
         records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rest_is_short_enough_for_the_places_of_the_queue() {
+        let rests = [1, 4, 100, 8192, 1_000_000].map(|places| rest(places).as_micros());
+        assert_eq!(rests, [10, 40, 1000, 5000, 5000]);
     }
 }
