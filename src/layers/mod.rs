@@ -66,11 +66,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
 use tower::{Service, ServiceBuilder};
 
 use crate::telemetry::Telemetry;
-use crate::upstream::client::Connector;
+use crate::upstream::client::{Answering, Connector};
 
 use admit::AdmitLayer;
 use answer::AnswerBody;
@@ -86,7 +85,7 @@ use tenant::TenantLayer;
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The body of every answer.
-pub type StackBody = Observed<AnswerBody<Incoming>>;
+pub type StackBody = Observed<AnswerBody<Answering>>;
 
 /// What the steps are made of.
 pub struct Parts<C> {

@@ -12,6 +12,7 @@
 mod connector;
 mod headers;
 mod names;
+mod pool;
 mod tls;
 
 use std::io;
@@ -19,19 +20,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::capture_connection;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use thiserror::Error;
 
 use crate::config::{Backend, BackendTls, Secret};
 
 pub use connector::{Connector, Tcp};
 use connector::{Dial, Meter};
+pub use pool::Answering;
+use pool::{Place, Pool, Reuse};
 pub use tls::TlsFailure;
 use tls::{Profile, Profiles};
 
@@ -55,7 +54,7 @@ pub struct Timing {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     tls: Option<Arc<Profile>>,
-    authority: Authority,
+    place: Arc<Place>,
     host: HeaderValue,
     authorization: Option<HeaderValue>,
     rank: Option<HeaderValue>,
@@ -80,8 +79,7 @@ pub enum EndpointError {
 /// Sends requests to engines; cheap to clone, clones share their connections.
 #[derive(Clone)]
 pub struct Client<C = Tcp> {
-    pool: legacy::Client<Dial<C>, Full<Bytes>>,
-    dial: Dial<C>,
+    pool: Arc<Pool<C>>,
     timing: Timing,
 }
 
@@ -174,9 +172,8 @@ impl Endpoint {
         let Some(tls) = &backend.tls else {
             return Self::new(&backend.url, backend.api_key.as_ref());
         };
-        let mut endpoint = Self::plain(&backend.url, backend.api_key.as_ref())?;
-        endpoint.tls = Some(Profile::new(tls));
-        Ok(endpoint)
+        let endpoint = Self::plain(&backend.url, backend.api_key.as_ref())?;
+        Ok(endpoint.secured_by(Profile::new(tls)))
     }
 
     /// The endpoint at `url`, in clear text; its path is not used. `key` stands
@@ -207,9 +204,13 @@ impl Endpoint {
             }
             None => None,
         };
+        let place = Place {
+            scheme: Scheme::HTTP,
+            authority,
+        };
         Ok(Self {
             tls: None,
-            authority,
+            place: Arc::new(place),
             host,
             authorization,
             rank: None,
@@ -225,9 +226,19 @@ impl Endpoint {
         let Some(tls) = tls else {
             return Self::new(url, None);
         };
-        let mut endpoint = Self::plain(url, None)?;
-        endpoint.tls = Some(Profile::new(tls));
-        Ok(endpoint)
+        Ok(Self::plain(url, None)?.secured_by(Profile::new(tls)))
+    }
+
+    fn secured_by(self, profile: Arc<Profile>) -> Self {
+        let place = Place {
+            scheme: profile.scheme.clone(),
+            authority: self.place.authority.clone(),
+        };
+        Self {
+            tls: Some(profile),
+            place: Arc::new(place),
+            ..self
+        }
     }
 
     /// Sends a header of its own with every request, in place of another of its name.
@@ -236,7 +247,7 @@ impl Endpoint {
     /// Where `value` cannot be sent in a header.
     pub fn always_send(&mut self, name: HeaderName, value: &Secret) -> Result<(), EndpointError> {
         let mut value = HeaderValue::from_str(value.expose())
-            .map_err(|_| EndpointError::UnsendableKey(self.authority.clone()))?;
+            .map_err(|_| EndpointError::UnsendableKey(self.place.authority.clone()))?;
         value.set_sensitive(true);
         self.own.push((name, value));
         Ok(())
@@ -253,25 +264,12 @@ impl Endpoint {
 
     /// Its `host:port`.
     pub fn authority(&self) -> &Authority {
-        &self.authority
+        &self.place.authority
     }
 
     /// Whether both are sent the same key, or none.
     pub fn has_key_of(&self, other: &Self) -> bool {
         self.authorization == other.authorization
-    }
-
-    fn uri(&self, target: Option<&PathAndQuery>) -> Uri {
-        let target = target
-            .cloned()
-            .unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let scheme = self.tls.as_ref().map_or(&Scheme::HTTP, |tls| &tls.scheme);
-        Uri::builder()
-            .scheme(scheme.clone())
-            .authority(self.authority.clone())
-            .path_and_query(target)
-            .build()
-            .expect("a scheme, an authority and a path make a URI")
     }
 }
 
@@ -292,24 +290,21 @@ impl<C: Connector> Client<C> {
             limit: timing.connect,
             profiles: Profiles::default(),
         };
-        Self::over(dial, timing, usize::MAX)
+        Self::over(dial, timing, Reuse::Brief)
     }
 
     /// A client that opens a connection for each request, so that an answer also
     /// says that the port still accepts. Otherwise as this one.
     #[must_use]
     pub fn unpooled(&self) -> Self {
-        Self::over(self.dial.clone(), self.timing, 0)
+        Self::over(self.pool.dial().clone(), self.timing, Reuse::Never)
     }
 
-    fn over(dial: Dial<C>, timing: Timing, idle_per_host: usize) -> Self {
-        let pool = legacy::Client::builder(TokioExecutor::new())
-            .pool_idle_timeout(timing.pool_idle)
-            .pool_max_idle_per_host(idle_per_host)
-            .pool_timer(TokioTimer::new())
-            .set_host(false)
-            .build(dial.clone());
-        Self { pool, dial, timing }
+    fn over(dial: Dial<C>, timing: Timing, reuse: Reuse) -> Self {
+        Self {
+            pool: Arc::new(Pool::new(dial, timing, reuse)),
+            timing,
+        }
     }
 
     /// Sends `request` to `endpoint` and waits for the headers of the answer.
@@ -326,31 +321,22 @@ impl<C: Connector> Client<C> {
         &self,
         endpoint: &Endpoint,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, SendError> {
+    ) -> Result<Response<Answering>, SendError> {
         if let Some(tls) = &endpoint.tls {
-            self.dial.profiles.learn(tls);
+            self.pool.dial().profiles.learn(tls);
         }
-        *request.uri_mut() = endpoint.uri(request.uri().path_and_query());
+        let target = request.uri().path_and_query();
+        let target = target.cloned().map_or_else(Uri::default, Uri::from);
+        *request.uri_mut() = target;
         *request.version_mut() = Version::HTTP_11;
         headers::towards(endpoint, request.headers_mut());
-        let connection = capture_connection(&mut request);
-        let answering = self.pool.request(request);
-        let answered = match self.timing.first_byte {
+        let answering = self.pool.exchange(&endpoint.place, request);
+        let mut response = match self.timing.first_byte {
             Some(limit) => tokio::time::timeout(limit, answering)
                 .await
-                .map_err(|_| SendError::FirstByte(limit))?,
-            None => answering.await,
+                .map_err(|_| SendError::FirstByte(limit))??,
+            None => answering.await?,
         };
-        let mut response = answered.map_err(|error| SendError::of(&error))?;
-        if let Some(meter) = response.extensions_mut().remove::<Meter>() {
-            meter.answered();
-            if meter.age() >= self.timing.max_age {
-                let connected = connection.connection_metadata();
-                if let Some(connected) = connected.as_ref() {
-                    connected.poison();
-                }
-            }
-        }
         if response.status().is_informational() {
             return Err(SendError::NotHttp);
         }
@@ -402,25 +388,23 @@ impl<C: Connector> Client<C> {
 // === impl SendError ===
 
 impl SendError {
-    fn of(error: &legacy::Error) -> Self {
-        let tls = TlsFailure::of(error);
-        if error.is_connect() {
-            if let Some(failure) = tls {
-                return Self::Tls { failure, sent: 0 };
-            }
-            return match connector::kind_of(error) {
-                io::ErrorKind::ConnectionRefused => Self::Refused,
-                kind => Self::Connect(kind),
-            };
+    /// No connection came about.
+    fn unconnected(error: &io::Error) -> Self {
+        if let Some(failure) = TlsFailure::of(error) {
+            return Self::Tls { failure, sent: 0 };
         }
-        if hyper_cause(error).is_some_and(hyper::Error::is_parse) {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            kind => Self::Connect(kind),
+        }
+    }
+
+    /// The connection that `meter` counts ended without an answer.
+    fn lost(error: &hyper::Error, meter: &Meter) -> Self {
+        if error.is_parse() {
             return Self::NotHttp;
         }
-        // hyper-util names the connection in every error from the moment it
-        // hands a request to one: without it there was none.
-        let meter = error.connect_info().and_then(meter);
-        let sent = meter.map_or(0, |meter| meter.unanswered());
-        match (tls, sent) {
+        match (TlsFailure::of(error), meter.unanswered()) {
             // Under TLS 1.3 an engine judges our certificate after the handshake
             // is over on this side, perhaps after the request was sent.
             (Some(failure @ TlsFailure::ClientRefused), sent) => Self::Tls { failure, sent },
@@ -440,16 +424,6 @@ impl SendError {
             }
         }
     }
-}
-
-fn hyper_cause(error: &legacy::Error) -> Option<&hyper::Error> {
-    std::error::Error::source(error)?.downcast_ref()
-}
-
-fn meter(connected: &legacy::connect::Connected) -> Option<Meter> {
-    let mut extras = http::Extensions::new();
-    connected.get_extras(&mut extras);
-    extras.remove()
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use http::header::{
 };
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -29,7 +28,7 @@ use crate::gate::Lease;
 use crate::protocol::request::Stream;
 use crate::telemetry::{Finish, Stage, UpstreamFailure};
 use crate::tenants::Charge;
-use crate::upstream::client::{Client, Connector, Delivery, SendError};
+use crate::upstream::client::{Answering, Client, Connector, Delivery, SendError};
 use crate::upstream::probe::Outcome;
 
 use super::BoxFuture;
@@ -56,7 +55,7 @@ pub struct Forward<C> {
 
 /// What became of sending.
 enum Sent {
-    Answered(Response<Incoming>),
+    Answered(Response<Answering>),
     Failed(SendError),
     /// The probe gave the backend up.
     BackendLost,
@@ -72,7 +71,7 @@ impl<C: Connector> Forward<C> {
         Self { client, door }
     }
 
-    async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Incoming>>, Undelivered> {
+    async fn forward(self, leased: Leased) -> Result<Response<AnswerBody<Answering>>, Undelivered> {
         let Leased { measured, lease } = leased;
         let seat = measured.letter.pool.seat(lease.grant().backend);
         let mut request = edits::request(&measured, lease.grant());
@@ -298,7 +297,7 @@ fn rewrite_error(status: StatusCode, headers: &mut HeaderMap) {
 }
 
 impl<C: Connector> Service<Leased> for Forward<C> {
-    type Response = Response<AnswerBody<Incoming>>;
+    type Response = Response<AnswerBody<Answering>>;
     type Error = Undelivered;
     type Future = BoxFuture<Result<Self::Response, Undelivered>>;
 

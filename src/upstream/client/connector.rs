@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::Scheme;
-use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -75,6 +75,9 @@ pub(super) struct Dial<C> {
     pub(super) limit: Duration,
     pub(super) profiles: Profiles,
 }
+
+/// A stream as the connection code wants it.
+pub(super) type Stream<C> = TokioIo<Metered<Wire<<C as Connector>::Io>>>;
 
 /// A stream that counts.
 pub(super) struct Metered<Io> {
@@ -170,27 +173,19 @@ impl Meter {
 
 // === impl Dial ===
 
-impl<C: Connector> tower::Service<Uri> for Dial<C> {
-    type Response = TokioIo<Metered<Wire<C::Io>>>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, to: Uri) -> Self::Future {
-        let dial = self.clone();
-        Box::pin(async move {
-            match tokio::time::timeout(dial.limit, dial.open(to)).await {
-                Ok(connected) => connected.map(|io| TokioIo::new(Metered::new(io))),
-                Err(_) => Err(io::ErrorKind::TimedOut.into()),
-            }
-        })
-    }
-}
-
 impl<C: Connector> Dial<C> {
+    /// A stream to the authority of `to`, and what counts its bytes.
+    pub(super) async fn connect(&self, to: Uri) -> io::Result<(Stream<C>, Meter)> {
+        let opened = tokio::time::timeout(self.limit, self.open(to)).await;
+        let io = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        let meter = Meter::start();
+        let io = Metered {
+            io,
+            meter: meter.clone(),
+        };
+        Ok((TokioIo::new(io), meter))
+    }
+
     async fn open(&self, to: Uri) -> io::Result<Wire<C::Io>> {
         let Some(scheme) = to.scheme().filter(|scheme| **scheme != Scheme::HTTP) else {
             return self.connector.connect(to).await.map(Wire::Plain);
@@ -218,21 +213,6 @@ fn clear(to: &Uri) -> Uri {
 }
 
 // === impl Metered ===
-
-impl<Io> Metered<Io> {
-    fn new(io: Io) -> Self {
-        Self {
-            io,
-            meter: Meter::start(),
-        }
-    }
-}
-
-impl<Io> Connection for Metered<Io> {
-    fn connected(&self) -> Connected {
-        Connected::new().extra(self.meter.clone())
-    }
-}
 
 impl<Io: AsyncRead + Unpin> AsyncRead for Metered<Io> {
     fn poll_read(

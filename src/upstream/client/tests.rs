@@ -452,3 +452,33 @@ async fn a_busy_connection_takes_no_further_request_after_30_seconds() {
     }
     sees_the_end(engine.as_mut().unwrap()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_is_closed_when_nobody_asks_for_it() {
+    let mut bench = bench();
+    let client = bench.client.clone();
+    let sending = tokio::spawn(async move { client.send(&endpoint(), post("{}")).await });
+    let mut engine = bench.opened.recv().await.unwrap();
+    read_until(&mut engine, "\r\n\r\n{}").await;
+    engine.write_all(EMPTY_OK).await.unwrap();
+    sending.await.unwrap().unwrap();
+    let start = tokio::time::Instant::now();
+    sees_the_end(&mut engine).await;
+    assert_eq!(start.elapsed().as_secs(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_still_sends_takes_no_other_request() {
+    let mut bench = bench();
+    let mut engines = Vec::new();
+    for _ in 0..2 {
+        let request = Request::post("/").body(Full::from(vec![b'x'; 4 << 20]));
+        let client = bench.client.clone();
+        let sending = tokio::spawn(async move { client.send(&endpoint(), request.unwrap()).await });
+        let mut engine = bench.opened.recv().await.unwrap();
+        read_until(&mut engine, "\r\n\r\n").await;
+        engine.write_all(EMPTY_OK).await.unwrap();
+        assert_eq!(sending.await.unwrap().unwrap().status(), StatusCode::OK);
+        engines.push(engine);
+    }
+}

@@ -338,5 +338,5 @@ async fn endpoints_with_settings_of_their_own_share_no_connection() {
         held.push(io);
     }
     // Those of the first one are not used by anybody else, and its settings go.
-    assert_eq!(bench.client.dial.profiles.0.len(), 1);
+    assert_eq!(bench.client.pool.dial().profiles.0.len(), 1);
 }
