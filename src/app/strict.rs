@@ -186,6 +186,7 @@ impl Framing {
             self.line.push(&part[..end]).map_err(|error| (at, error))?;
             let line = std::mem::take(&mut self.line);
             self.end_line(&line).map_err(|error| (at + end, error))?;
+            self.line = line.emptied();
             at += end + 1;
         }
         Ok(())
@@ -246,6 +247,16 @@ impl Line {
         self.last = text.last().copied().unwrap_or(self.last);
         self.has_fragment |= memchr(b'#', text).is_some();
         Ok(())
+    }
+
+    /// The next line, in the memory of this one.
+    fn emptied(self) -> Self {
+        let mut start = self.start;
+        start.clear();
+        Self {
+            start,
+            ..Self::default()
+        }
     }
 
     /// All of the line, where it is short enough.
