@@ -191,7 +191,8 @@ impl<C: Connector> MeasureLayer<C> {
                 model: letter.pool.id(letter.served),
                 body: &letter.body.bytes,
             };
-            if let Some(count) = ask.count(&prompt).await {
+            // Boxed, so that requests which are counted here have no room for it.
+            if let Some(count) = Box::pin(ask.count(&prompt)).await {
                 let mut counted = Counted::new(count);
                 counted.sample = count::sample(&counter, &prompt);
                 let trail = seed.map(|seed| seed.trail(&prompt, beginnings::INLINE_STEPS));
