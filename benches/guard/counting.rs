@@ -36,6 +36,11 @@ pub(crate) fn small_chat() -> Vec<u8> {
     body(&messages(1, (1, 64)))
 }
 
+/// Tokens of [`small_chat`]'s prompt.
+pub(crate) fn small_chat_tokens() -> u64 {
+    Counting::of(vec![Prompt::Chat(messages(1, (1, 64)))]).count()
+}
+
 /// A chat of some 16 kB in many turns.
 pub(crate) fn conversation() -> Vec<u8> {
     body(&messages(1, (24, 680)))

@@ -4,7 +4,7 @@
 //! counted with one of them.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use memchr::memmem;
 use tidegate::app::{Drain, Gateway, Watcher, timing};
@@ -14,7 +14,7 @@ use tokio::io::DuplexStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-use crate::counting::{MODEL, TEMPLATE, small_chat};
+use crate::counting::{MODEL, TEMPLATE, small_chat, small_chat_tokens};
 use crate::wire::{InMemory, Wire, pair};
 
 const MODELS: &str = include_str!("../../tests/golden/vllm-0.32/models.json");
@@ -26,6 +26,14 @@ const STREAM: &str = r#"{"model":"tiny","messages":[{"role":"user","content":"hi
 const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ndate: Mon, 30 Nov 2026 10:00:00 GMT\r\n\
     server: uvicorn\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
     transfer-encoding: chunked\r\n\r\n";
+
+/// The engine's answer to a chat. It says of the prompt what the gateway counts: an
+/// engine that counts otherwise is looked at more closely.
+static CHAT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let counted = format!("\"prompt_tokens\":{}", small_chat_tokens());
+    let answer = ANSWER.replace("\"prompt_tokens\":65", &counted);
+    whole("application/json", &answer)
+});
 
 /// A client's connection to the gateway, and the engine's side of a stream.
 pub(crate) struct Path {
@@ -180,7 +188,6 @@ async fn engine(
 }
 
 async fn answer(mut wire: Wire, asked: mpsc::UnboundedSender<Wire>) {
-    let chat = whole("application/json", ANSWER);
     while let Some(message) = wire.message().await {
         if memmem::find(&message, b"\"stream\":true").is_some() {
             wire.write(STREAM_HEAD).await;
@@ -188,7 +195,7 @@ async fn answer(mut wire: Wire, asked: mpsc::UnboundedSender<Wire>) {
             return;
         }
         if message.starts_with(b"POST /v1/chat/completions ") {
-            wire.write(&chat).await;
+            wire.write(&CHAT).await;
         } else {
             wire.write(&page(&message)).await;
         }
