@@ -38,7 +38,7 @@ pub use super::fairness::TenantPolicy;
 pub use super::waits::Predicted;
 pub use explain::{Explanation, Limits, Odds, Room, View};
 use grants::Admitted;
-pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Verdict};
+pub use outcome::{Decision, Effect, End, Grant, MaxTokens, Standing, Verdict};
 use refuse::{Newcomer, no_backend, too_late};
 pub use shadow::Would;
 
@@ -203,11 +203,12 @@ impl Admission {
     /// O(leases²) of a backend where the forecast is close to its limit.
     pub fn decide(&self, now: Time, demand: &Demand) -> Decision {
         let shape = Shape::of(demand);
+        let weight = self.weigh(demand, demand.output);
         let asked = Asked {
             demand,
             shape: &shape,
             ticket: None,
-            sketch: &Sketch::leaving(self.trunk.left_by(now, self.size_of(demand, demand.output))),
+            sketch: &Sketch::leaving(self.trunk.left_by(now, weight.size)),
         };
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
@@ -221,12 +222,17 @@ impl Admission {
             Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(no_backend()),
         };
         let tokens = self.tokens_of(demand, output);
-        let promise = || self.promise_to(now, (demand, &shape), output);
-        if self
-            .in_vain_from(now, demand, &shape)
-            .is_some_and(|from| from <= now)
-        {
-            return Decision::Reject(too_late(self.returns.after(promise())));
+        let standing = || {
+            let weight = match output == demand.output {
+                true => weight,
+                false => self.weigh(demand, output),
+            };
+            self.standing_of(now, (demand, &shape), weight)
+        };
+        let in_vain = self.in_vain_from(now, demand, &shape);
+        if in_vain.is_some_and(|from| from <= now) {
+            let promise = self.promise_at(&standing());
+            return Decision::Reject(too_late(self.returns.after(promise)));
         }
         if let Some(limit) = self.above_share(demand.tenant, tokens) {
             return Decision::Reject(Reject::AboveTenantShare {
@@ -244,10 +250,11 @@ impl Admission {
         if let Some(placement) = held.is_none().then(place).flatten() {
             return Decision::Admit(placement);
         }
+        let standing = standing();
         let newcomer = Newcomer {
             demand,
             tokens,
-            promise: promise(),
+            promise: self.promise_at(&standing),
         };
         match self.refuses_wait(now, &newcomer) {
             Some(reject) => Decision::Reject(reject),
@@ -256,6 +263,7 @@ impl Admission {
                 output,
                 predicted: newcomer.promise.predicted,
                 hold: held.unwrap_or_else(|| fleet.lacks(asked, (home, output))),
+                standing,
             },
         }
     }
@@ -264,7 +272,11 @@ impl Admission {
     /// nothing in between.
     pub fn commit(&mut self, now: Time, demand: Demand, decision: Decision) -> Verdict {
         self.totals.received += 1;
-        self.trunk.on_asked(self.size_of(&demand, demand.output));
+        let size = match &decision {
+            Decision::Wait { standing, .. } => standing.weight.size,
+            Decision::Admit(_) | Decision::Reject(_) => self.size_of(&demand, demand.output),
+        };
+        self.trunk.on_asked(size);
         match decision {
             Decision::Admit(placement) => {
                 let shape = Shape::of(&demand);
@@ -275,11 +287,16 @@ impl Admission {
                 };
                 Verdict::Admit(self.take(now, request, placement))
             }
-            Decision::Wait { home, output, .. } => {
+            Decision::Wait {
+                home,
+                output,
+                standing,
+                ..
+            } => {
                 let tenant = demand.tenant;
                 self.round.again |= self.round.unfinished;
                 self.set_backlogged(now, Backlog::Some);
-                let waiter = self.line_up(now, demand, (home, output));
+                let waiter = self.line_up(now, demand, (home, output), standing);
                 let charge = waiter.charge();
                 let round = self.round.number;
                 let place = self.queue.push(waiter, round, &self.policy.queue);

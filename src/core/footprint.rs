@@ -186,6 +186,9 @@ fn sequence_tokens(prompt: Tokens, generated: Tokens, capacity: &Capacity) -> To
 
 /// Each length once, ascending, with how often it occurs.
 fn by_length(prompts: &[Tokens]) -> Vec<(Tokens, u64)> {
+    if let &[prompt] = prompts {
+        return vec![(prompt, 1)];
+    }
     let mut sorted = prompts.to_vec();
     sorted.sort_unstable();
     let alike = sorted.chunk_by(|a, b| a == b);

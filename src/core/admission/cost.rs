@@ -1,6 +1,7 @@
 //! What requests cost, as time of the pool: expected, and as it came to.
 
 use super::Admission;
+use super::outcome::Weight;
 use crate::core::ahead::span;
 use crate::core::backend::BackendId;
 use crate::core::demand::{Demand, OutputLimit, Work};
@@ -61,6 +62,20 @@ impl Admission {
             ..entry.usage
         };
         self.cost_of(usage)
+    }
+
+    /// What a request is expected to use, with `output` as its bound.
+    pub(super) fn weigh(&self, demand: &Demand, output: OutputLimit) -> Weight {
+        let asked = self.usage_of(demand, demand.output);
+        let usage = if output == demand.output {
+            asked
+        } else {
+            self.usage_of(demand, output)
+        };
+        Weight {
+            usage,
+            size: asked.size(),
+        }
     }
 
     /// Tokens of KV times seconds that a request is expected to hold. O(backends).

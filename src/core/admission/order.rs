@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use super::outcome::Standing;
 use super::refuse::too_late;
 use super::{Admission, Effect};
 use crate::core::ahead::span;
@@ -20,44 +21,48 @@ use crate::core::queue::{Lacked, TicketId, Waiter};
 use crate::core::time::Time;
 
 impl Admission {
-    /// `demand` as a waiter that joins the line now. O(backends).
+    /// `demand` as a waiter that joins the line now, where it was found to stand.
     pub(super) fn line_up(
         &self,
         now: Time,
         demand: Demand,
         (home, output): (Tier, OutputLimit),
+        standing: Standing,
     ) -> Waiter {
-        let shape = Shape::of(&demand);
-        let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
-        let key = self.key_of(now, &demand, &shape);
-        let usage = self.usage_of(&demand, output);
-        let cost = self.cost_of(usage);
+        let Standing {
+            weight,
+            key,
+            ahead,
+            in_vain,
+        } = standing;
+        let cost = self.cost_of(weight.usage);
         Waiter {
             cost,
-            promise: self.promise(demand.tenant, key, cost),
+            promise: self.waits.promise(ahead.plus(cost)),
             tokens: self.tokens_of(&demand, output),
             key,
-            in_vain: self.in_vain_from(now, &demand, &shape),
-            size: usage.size(),
+            in_vain,
+            size: weight.usage.size(),
             lacked: Lacked::Nothing,
-            arrived,
+            arrived: self.queue.arrived(now, demand.tenant, demand.arrival),
             since: now,
             mark: 0,
             home,
             output,
-            shape,
+            shape: Shape::of(&demand),
             demand,
         }
     }
 
-    /// Where `demand` stands in its tenant's line, had it joined now. O(backends).
-    pub(super) fn key_of(&self, now: Time, demand: &Demand, shape: &Shape) -> Time {
+    /// Where `demand` of that size stands in its tenant's line, had it joined now.
+    /// O(backends).
+    pub(super) fn key_of(&self, now: Time, (demand, shape): (&Demand, &Shape), size: f64) -> Time {
         let rules = &self.policy.dispatch;
         let arrived = self.queue.arrived(now, demand.tenant, demand.arrival);
         let wanted = demand.first_token_by.unwrap_or(arrived + rules.patience);
         let prefill = self.fleet(now).foreseen_prefill(demand, shape);
         // Whatever it takes more of an engine: its compute, or its memory.
-        let memory = self.size_of(demand, demand.output) / self.largest_pool();
+        let memory = size / self.largest_pool();
         wanted + span(prefill.max(memory) * (rules.order_weight - 1.0))
     }
 

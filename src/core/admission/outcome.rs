@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use crate::core::backend::{BackendId, Tier};
 use crate::core::demand::OutputLimit;
+use crate::core::fairness::{Cost, Usage};
 use crate::core::gates::Choice;
 use crate::core::ledger::LeaseId;
 use crate::core::placement::Placement;
 use crate::core::queue::TicketId;
 use crate::core::reject::Reject;
 use crate::core::stats::Hold;
+use crate::core::time::Time;
 use crate::core::units::{BlockSize, Blocks, Tokens};
 use crate::core::waits::Predicted;
 
@@ -28,9 +30,31 @@ pub enum Decision {
         predicted: Predicted,
         /// What keeps it in line.
         hold: Hold,
+        /// Where it stands there.
+        standing: Standing,
     },
     /// It is refused.
     Reject(Reject),
+}
+
+/// Where a request stands in line, as [`decide`](super::Admission::decide) has found:
+/// nothing that its caller needs, but what it would cost to find again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    pub(super) weight: Weight,
+    pub(super) key: Time,
+    /// What is ahead of it there.
+    pub(super) ahead: Cost,
+    /// When it cannot have its first token in time any more.
+    pub(super) in_vain: Option<Time>,
+}
+
+/// What a request is expected to use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Weight {
+    pub(super) usage: Usage,
+    /// Tokens of KV times seconds, before its output was clamped.
+    pub(super) size: f64,
 }
 
 /// What has happened to a request.

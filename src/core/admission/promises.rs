@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Admission;
+use super::outcome::{Standing, Weight};
 use crate::core::demand::{Demand, OutputLimit, TenantId};
 use crate::core::fairness::Cost;
 use crate::core::footprint::Shape;
@@ -43,8 +44,30 @@ impl Admission {
         (demand, shape): (&Demand, &Shape),
         output: OutputLimit,
     ) -> Promise {
-        let cost = self.cost_of(self.usage_of(demand, output));
-        self.promise(demand.tenant, self.key_of(now, demand, shape), cost)
+        let standing = self.standing_of(now, (demand, shape), self.weigh(demand, output));
+        self.promise_at(&standing)
+    }
+
+    /// Where a newcomer would stand in line.
+    pub(super) fn standing_of(
+        &self,
+        now: Time,
+        (demand, shape): (&Demand, &Shape),
+        weight: Weight,
+    ) -> Standing {
+        let key = self.key_of(now, (demand, shape), weight.size);
+        Standing {
+            weight,
+            key,
+            ahead: self.flows.ahead_of(demand.tenant, key),
+            in_vain: self.in_vain_from(now, demand, shape),
+        }
+    }
+
+    /// The wait of one that stands there.
+    pub(super) fn promise_at(&self, standing: &Standing) -> Promise {
+        let cost = self.cost_of(standing.weight.usage);
+        self.waits.promise(standing.ahead.plus(cost))
     }
 
     /// When a waiter that is sent away now should come back. What comes of it is
