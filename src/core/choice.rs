@@ -6,11 +6,11 @@
 //! expected wait and pressure wins. Looks at no memory beyond its share in use,
 //! and changes nothing.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::time::Duration;
 
 use super::ahead::span;
-use super::backend::{Capacity, Tier};
+use super::backend::{BackendId, Capacity, Tier};
 use super::demand::{Demand, OutputLimit, Work};
 use super::fit::Fit;
 use super::footprint::Shape;
@@ -26,12 +26,12 @@ use super::units::Blocks;
 /// Seconds of first token that a full pool is worth against an empty one, growing
 /// with the square of its use: a pool half full hardly counts, the last tenth
 /// does, since what comes next may need it.
-const PRESSURE: f64 = 0.6;
+pub(super) const PRESSURE: f64 = 0.6;
 
 /// Seconds that a larger tier than the request needs must bring: what is taken
 /// there is missed by those who fit nowhere else. No less than [`PRESSURE`], so
 /// that pressure at home alone sends nobody there who still fits.
-const LARGER_TIER: f64 = 0.6;
+pub(super) const LARGER_TIER: f64 = 0.6;
 
 /// How well a backend would suit a request: smallest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +55,8 @@ struct Sought<'a> {
     /// How it stands to each kind of backend.
     kinds: Vec<Standing>,
     sequences: u64,
+    /// Backends whose books were asked, and what they said.
+    asked_of: RefCell<Vec<(BackendId, Option<Fit>)>>,
 }
 
 /// How a request stands to backends of one kind.
@@ -90,6 +92,7 @@ impl<'a> Sought<'a> {
             work: Prefill::of(asked.demand),
             kinds: fleet.table.kinds.iter().map(standing).collect(),
             sequences: asked.shape.sequences(),
+            asked_of: RefCell::default(),
         }
     }
 
@@ -221,7 +224,13 @@ impl Fleet<'_> {
         if !sought.might_fit(self, row) || sought.is_barred(self, row) {
             return None;
         }
+        let mut asked_of = sought.asked_of.borrow_mut();
+        let known = asked_of.iter().find(|(id, _)| *id == backend.id);
+        if let Some(&(_, fit)) = known {
+            return fit;
+        }
         let room = self.room(backend, sought.asked, (sought.home, sought.output));
+        asked_of.push((backend.id, room.ok()));
         if room == Err(Barrier::Memory) && row.holds(self.now) {
             row.bar((backend, self.ledger.account(backend.id)), self.terms());
         }

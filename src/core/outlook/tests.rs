@@ -328,3 +328,86 @@ fn fullest(jobs: &[Job], capacity: &Capacity) -> Tokens {
     let most = (0..HORIZONS.len()).max_by(|one, other| asked(one).total_cmp(&asked(other)));
     Tokens::new(HORIZONS[most.expect("there are horizons")])
 }
+
+/// Whether `newcomer` is admitted by every horizon, and every end where they do not say.
+fn by_every_moment(jobs: &[Job], newcomer: &Job, (room, capacity): (Room, &Capacity)) -> bool {
+    let room = room.within(Pools::of(capacity));
+    let all = || jobs.iter().chain([newcomer]).map(Job::runner);
+    let mut sums = Sums::default();
+    all().for_each(|runner| sums.add(&runner.profile(capacity)));
+    let passed = |slot: usize| {
+        let (there, ending) = sums.with(None, slot);
+        let beside = room.is_passed_by(there.and(ending));
+        (beside, beside && room.is_passed_by(there))
+    };
+    let ends = all().map(|runner| runner.remaining());
+    let doubtful = |end: &Tokens| passed(slot_after(*end)).0;
+    let at = |end: Tokens| {
+        let each = all().map(|runner| runner.moments(end, capacity));
+        each.fold(Moments::default(), Moments::and)
+    };
+    !(0..SLOTS).any(|slot| passed(slot).1)
+        && !ends.filter(doubtful).any(|end| room.is_passed_by(at(end)))
+}
+
+#[test]
+fn what_refused_before_and_looks_that_bound_others_change_no_answer() {
+    let lengths = Lengths::new(Tokens::new(300));
+    let (mut admitted, mut refused, mut barred) = (0, 0, 0);
+    for seed in 0..instances(400) {
+        let mut dice = Dice(seed);
+        let size = sixteens(dice.between(300, 3000));
+        let job = |dice: &mut Dice| {
+            let bound = dice.between(1, 1500);
+            let of = asked(
+                dice.between(1, 900),
+                1 + u32::from(dice.share() < 0.1),
+                bound,
+            );
+            Job {
+                shape: Shape::of(&of),
+                curve: lengths.curve(ClassKey::of(&of), of.output),
+                generated: dice.between(0, bound - 1),
+                bound,
+            }
+        };
+        let jobs: Vec<_> = (0..dice.between(1, 40)).map(|_| job(&mut dice)).collect();
+        let tracks: Vec<_> = jobs
+            .iter()
+            .map(|job| Track::of(job.runner(), &size))
+            .collect();
+        let (mut sums, tight) = (Sums::default(), Tight::default());
+        jobs.iter()
+            .for_each(|job| sums.add(&job.runner().profile(&size)));
+        for _ in 0..20 {
+            let newcomer = job(&mut dice);
+            let room = Room {
+                blocks: size.blocks.as_f64(),
+                confidence: CONFIDENCE,
+                doubt: 0.0,
+            };
+            let profile = newcomer.runner().profile(&size);
+            let applicant = Applicant::new(newcomer.runner(), &profile, &size);
+            let is_barred = tight.bar(&sums, room, &size).refuses(&applicant, &size);
+            let running = Running {
+                sums: &sums,
+                tracks: &tracks,
+                capacity: &size,
+                tight: &tight,
+                looks: &Cell::new(0),
+            };
+            let is_admitted = running.admits(Some((newcomer.runner(), &profile)), room);
+            assert_eq!(
+                is_admitted,
+                by_every_moment(&jobs, &newcomer, (room, &size)),
+                "{seed}"
+            );
+            assert!(!(is_barred && is_admitted), "{seed}");
+            admitted += u32::from(is_admitted);
+            refused += u32::from(!is_admitted);
+            barred += u32::from(is_barred);
+        }
+    }
+    let seen = (admitted > 500, refused > 500, barred > 500);
+    assert_eq!(seen, (true, true, true), "{admitted} {refused} {barred}");
+}

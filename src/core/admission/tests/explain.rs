@@ -7,10 +7,10 @@ use crate::core::gates::{Barrier, Choice};
 use crate::core::stats::Hold;
 
 /// A row of numbers that looks random (SplitMix64).
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, sides: u64) -> u64 {
+    pub(super) fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,18 +18,18 @@ impl Dice {
         (bits ^ bits >> 31) % sides
     }
 
-    fn one_in(&mut self, sides: u64) -> bool {
+    pub(super) fn one_in(&mut self, sides: u64) -> bool {
         self.below(sides) == 0
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let sides = u64::try_from(from.len()).unwrap();
         from[usize::try_from(self.below(sides)).unwrap()]
     }
 }
 
 /// A pool of up to five backends of any tier and up to four tenants, as they come.
-fn any_pool(dice: &mut Dice) -> Admission {
+pub(super) fn any_pool(dice: &mut Dice) -> Admission {
     let forecast = Reservation::Forecast(ForecastPolicy {
         open_output: Tokens::new(64),
         ..ForecastPolicy::default()
@@ -70,7 +70,7 @@ fn any_pool(dice: &mut Dice) -> Admission {
     pool
 }
 
-fn any_demand(dice: &mut Dice, nth: u64) -> Demand {
+pub(super) fn any_demand(dice: &mut Dice, nth: u64) -> Demand {
     let output = Tokens::new(1 + dice.below(800));
     let work = dice.pick(&[Work::Generate, Work::Generate, Work::Pool, Work::Aside]);
     Demand {
@@ -120,6 +120,7 @@ fn is_true(told: &Explanation, verdict: &Verdict) {
                 output,
                 predicted,
                 hold,
+                ..
             } = told.decision
             else {
                 panic!("{told:?}, then a ticket")
@@ -142,7 +143,7 @@ fn is_true(told: &Explanation, verdict: &Verdict) {
 }
 
 /// Lets a lease or two end, and whoever waits in.
-fn go_on(pool: &mut Admission, dice: &mut Dice, (now, live): (Time, &mut Vec<Grant>)) {
+pub(super) fn go_on(pool: &mut Admission, dice: &mut Dice, (now, live): (Time, &mut Vec<Grant>)) {
     let mut out = Vec::new();
     while live.len() > 2 && dice.one_in(3) {
         let index = usize::try_from(dice.below(2)).unwrap();

@@ -8,6 +8,7 @@ mod late;
 mod load;
 mod order;
 mod places;
+mod reference;
 mod reloads;
 mod shadow;
 mod spread;
@@ -15,7 +16,7 @@ mod trust;
 mod work;
 
 use super::*;
-use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet};
+use crate::core::backend::{BackendFacts, Health, Observed, ServedId, TierSet, Trust};
 use crate::core::demand::{Arrival, Length, OffloadRule};
 use crate::core::fixtures::{at, capacity, demand, policy, pool};
 use crate::core::placement::{ForecastPolicy, LongOnStandard};
