@@ -4,9 +4,13 @@
 //! Measured: the pure core (`Admission`), for 1 to 64 backends and 0 to 10,000
 //! waiting requests, under both reservations; each line is the median and the
 //! 99th percentile over many single calls, each of which is one hold of the pool's
-//! lock. Baseline, in the same run: taking and giving back one permit of a bare
-//! counter behind a mutex, which is what a gateway that counts requests would pay.
-//! A filter picks cases: `cargo bench --bench admission -- "forecast 64"`.
+//! lock, in processor time of the thread: what else the machine does is no part of
+//! it. Baseline, in the same run: taking and giving back one permit of a bare
+//! counter behind a mutex, which is what a gateway that counts requests would pay
+//! (most of it is the cost of looking at the clock).
+//! A filter picks cases: `cargo bench --bench admission -- "forecast 64"`. With
+//! `scale` as filter, a table of 1 to 1,000 backends and 0 to 100,000 waiting, with
+//! the memory that a waiting request takes.
 //!
 //! Act when a submit that admits or queues passes 10 µs at the 99th percentile
 //! with 64 backends and 10,000 waiting, or any other hold 100 µs.
@@ -49,12 +53,10 @@ fn main() {
         "one call, nanoseconds", "median", "p99"
     );
     report("baseline: a counter behind a mutex", baseline(calls));
-    let forecast = Reservation::Forecast(ForecastPolicy {
-        open_output: Tokens::new(512),
-        margin: 0.97,
-        ..ForecastPolicy::default()
-    });
-    for (name, reservation) in [("strict", Reservation::Strict), ("forecast", forecast)] {
+    if filter.as_deref() == Some("scale") {
+        return scale(calls);
+    }
+    for (name, reservation) in reservations() {
         for (backends, waiting) in [(1, 0), (8, 0), (64, 0), (8, 1000), (64, 10_000)] {
             let place = format!("{name} {backends} backends {waiting} waiting");
             if filter
@@ -66,7 +68,8 @@ fn main() {
             // Each release there is followed by a drain of thousands of steps.
             let calls = if waiting > 1000 { calls / 16 } else { calls };
             let run = measure(reservation, backends, waiting, calls);
-            report(&format!("{place}: submit"), run.submit);
+            report(&format!("{place}: submit after submits"), run.burst);
+            report(&format!("{place}: submit after a drain"), run.submit);
             report(&format!("{place}: release"), run.release);
             report(&format!("{place}: first token"), run.first_token);
             report(&format!("{place}: drain step"), run.step);
@@ -74,7 +77,62 @@ fn main() {
     }
 }
 
+fn reservations() -> [(&'static str, Reservation); 2] {
+    let forecast = Reservation::Forecast(ForecastPolicy {
+        open_output: Tokens::new(512),
+        margin: 0.97,
+        ..ForecastPolicy::default()
+    });
+    [("strict", Reservation::Strict), ("forecast", forecast)]
+}
+
+/// A row for each number of backends and of waiting requests, in microseconds.
+fn scale(calls: usize) {
+    println!("a waiting request takes {} bytes", waiter_bytes());
+    println!("reservation, backends, waiting: submit, after a drain, release, drain step");
+    for (name, reservation) in reservations() {
+        for backends in [1, 8, 64, 256, 1000] {
+            for waiting in [0, 1000, 10_000, 100_000] {
+                // A release is followed by a step for each 32 that wait.
+                let calls = (calls / 8).min(800_000 / (waiting + 1)).max(16);
+                let run = measure(reservation, backends, waiting, calls);
+                let holds = [run.burst, run.submit, run.release, run.step].map(in_micros);
+                println!("{name}, {backends}, {waiting}: {}", holds.join(", "));
+            }
+        }
+    }
+}
+
+/// Resident memory that each of many waiting requests takes.
+fn waiter_bytes() -> u64 {
+    const MANY: u64 = 100_000;
+    let (mut pool, mut seed) = (pool(Reservation::Strict, 1), 1);
+    fill(&mut pool, &mut seed, 1);
+    let before = resident().unwrap_or_default();
+    fill(&mut pool, &mut seed, usize::try_from(MANY).unwrap());
+    (resident().unwrap_or_default() - before) / MANY
+}
+
+/// Median and 99th percentile.
+fn in_micros(mut samples: Vec<Duration>) -> String {
+    samples.sort_unstable();
+    let at = |share: usize| samples[(samples.len() - 1) * share / 100].as_secs_f64() * 1e6;
+    if samples.is_empty() {
+        return "-".into();
+    }
+    format!("{:.1} {:.1}", at(50), at(99))
+}
+
+/// Resident memory of this process, where the system tells.
+fn resident() -> Option<u64> {
+    let told = std::fs::read_to_string("/proc/self/statm").ok()?;
+    Some(told.split(' ').nth(1)?.parse::<u64>().ok()? * 4096)
+}
+
 struct Run {
+    /// Submits of which each finds in the caches what the one before has left.
+    burst: Vec<Duration>,
+    /// Submits that follow a drain, which has walked along the whole line.
     submit: Vec<Duration>,
     release: Vec<Duration>,
     first_token: Vec<Duration>,
@@ -114,6 +172,7 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
     let mut seed = 1_u64;
     let (mut now, mut leases) = fill(&mut pool, &mut seed, waiting);
     let mut run = Run {
+        burst: Vec::with_capacity(calls),
         submit: Vec::with_capacity(calls),
         release: Vec::with_capacity(calls),
         first_token: Vec::with_capacity(calls),
@@ -152,6 +211,13 @@ fn measure(reservation: Reservation, backends: u32, waiting: usize, calls: usize
             pool.on_growth(now, grant.lease, Tokens::new(1), &mut Vec::new());
             leases.push(grant.lease);
         }
+    }
+    for _ in 0..calls.max(100) {
+        now = now + Duration::from_micros(500);
+        let demand = demand(&mut seed);
+        let start = cpu();
+        black_box(hold_submit(&mut pool, now, demand));
+        run.burst.push(cpu().saturating_sub(start));
     }
     run
 }
@@ -230,7 +296,7 @@ fn pool(reservation: Reservation, backends: u32) -> Admission {
     let mut pool = Admission::new(PoolPolicy {
         reservation,
         queue: QueuePolicy {
-            max_requests: 100_000,
+            max_requests: 200_000,
             max_tokens: Tokens::new(u64::MAX / 4),
             max_bypass: Duration::from_secs(5),
             unserved: Unserved::Refuse,

@@ -203,7 +203,7 @@ impl Admission {
     /// O(leases²) of a backend where the forecast is close to its limit.
     pub fn decide(&self, now: Time, demand: &Demand) -> Decision {
         let shape = Shape::of(demand);
-        let weight = self.weigh(demand, demand.output);
+        let weight = self.weigh(demand);
         let asked = Asked {
             demand,
             shape: &shape,
@@ -222,14 +222,11 @@ impl Admission {
             Prospect::Unknown | Prospect::Nowhere => return Decision::Reject(no_backend()),
         };
         let tokens = self.tokens_of(demand, output);
-        let standing = || {
-            let weight = match output == demand.output {
-                true => weight,
-                false => self.weigh(demand, output),
-            };
-            self.standing_of(now, (demand, &shape), weight)
-        };
         let in_vain = self.in_vain_from(now, demand, &shape);
+        let standing = || {
+            let weight = self.weigh_again(weight, demand, output);
+            self.standing_of(now, (demand, &shape), (weight, in_vain))
+        };
         if in_vain.is_some_and(|from| from <= now) {
             let promise = self.promise_at(&standing());
             return Decision::Reject(too_late(self.returns.after(promise)));
@@ -250,10 +247,21 @@ impl Admission {
         if let Some(placement) = held.is_none().then(place).flatten() {
             return Decision::Admit(placement);
         }
-        let standing = standing();
+        let hold = || held.unwrap_or_else(|| fleet.lacks(asked, (home, output)));
+        self.join(now, demand, (home, output), (standing(), &hold))
+    }
+
+    /// What would happen to `demand` where it is not let in, and stands in line there.
+    fn join(
+        &self,
+        now: Time,
+        demand: &Demand,
+        (home, output): (Tier, OutputLimit),
+        (standing, hold): (Standing, &dyn Fn() -> Hold),
+    ) -> Decision {
         let newcomer = Newcomer {
             demand,
-            tokens,
+            tokens: self.tokens_of(demand, output),
             promise: self.promise_at(&standing),
         };
         match self.refuses_wait(now, &newcomer) {
@@ -262,7 +270,7 @@ impl Admission {
                 home,
                 output,
                 predicted: newcomer.promise.predicted,
-                hold: held.unwrap_or_else(|| fleet.lacks(asked, (home, output))),
+                hold: hold(),
                 standing,
             },
         }

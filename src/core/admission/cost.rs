@@ -64,18 +64,27 @@ impl Admission {
         self.cost_of(usage)
     }
 
-    /// What a request is expected to use, with `output` as its bound.
-    pub(super) fn weigh(&self, demand: &Demand, output: OutputLimit) -> Weight {
-        let asked = self.usage_of(demand, demand.output);
-        let usage = if output == demand.output {
-            asked
-        } else {
-            self.usage_of(demand, output)
-        };
+    /// What a request is expected to use as it was asked.
+    pub(super) fn weigh(&self, demand: &Demand) -> Weight {
+        let usage = self.usage_of(demand, demand.output);
         Weight {
             usage,
-            size: asked.size(),
+            size: usage.size(),
         }
+    }
+
+    /// The same with `output` as its bound, where that is another.
+    pub(super) fn weigh_again(
+        &self,
+        weight: Weight,
+        demand: &Demand,
+        output: OutputLimit,
+    ) -> Weight {
+        if output == demand.output {
+            return weight;
+        }
+        let usage = self.usage_of(demand, output);
+        Weight { usage, ..weight }
     }
 
     /// Tokens of KV times seconds that a request is expected to hold. O(backends).

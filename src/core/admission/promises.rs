@@ -44,7 +44,8 @@ impl Admission {
         (demand, shape): (&Demand, &Shape),
         output: OutputLimit,
     ) -> Promise {
-        let standing = self.standing_of(now, (demand, shape), self.weigh(demand, output));
+        let weight = self.weigh_again(self.weigh(demand), demand, output);
+        let standing = self.standing_of(now, (demand, shape), (weight, None));
         self.promise_at(&standing)
     }
 
@@ -53,14 +54,14 @@ impl Admission {
         &self,
         now: Time,
         (demand, shape): (&Demand, &Shape),
-        weight: Weight,
+        (weight, in_vain): (Weight, Option<Time>),
     ) -> Standing {
         let key = self.key_of(now, (demand, shape), weight.size);
         Standing {
             weight,
             key,
             ahead: self.flows.ahead_of(demand.tenant, key),
-            in_vain: self.in_vain_from(now, demand, shape),
+            in_vain,
         }
     }
 
