@@ -118,6 +118,11 @@ impl<'a> Sought<'a> {
         !row.holds(fleet.now) || !row.is_too_full_for(self.sequences, least)
     }
 
+    /// Whether there is no room on a backend, for sure.
+    fn is_hopeless(&self, fleet: &Fleet<'_>, row: &Row) -> bool {
+        !self.might_fit(fleet, row) || self.is_barred(fleet, row)
+    }
+
     /// Whether the forecast is known to refuse it on a backend.
     fn is_barred(&self, fleet: &Fleet<'_>, row: &Row) -> bool {
         let standing = row.kind.map(|kind| &self.kinds[kind]);
@@ -132,6 +137,12 @@ impl<'a> Sought<'a> {
         let applicant = applicant.as_ref().filter(|_| row.holds(fleet.now));
         applicant.is_some_and(|applicant| row.bars(fleet.now, applicant, &capacity))
     }
+}
+
+/// Which of them is the best.
+fn first<T>(ranked: &[(Rank, T, &Backend)]) -> Option<usize> {
+    let places = 0..ranked.len();
+    places.min_by(|&left, &right| ranked[left].0.order(&ranked[right].0))
 }
 
 // === impl Rank ===
@@ -191,16 +202,24 @@ impl Fleet<'_> {
                 return None;
             }
         }
-        let open = all.filter(may_go);
-        let rank = |(row, backend)| (self.rank((row, backend), asked, (home, work)), row, backend);
-        let mut ranked: Vec<_> = open.map(rank).collect();
-        let alone = ranked.len() == 1;
+        // Those without room count for nothing but whether they would have been better.
+        let (mut ranked, mut better, mut open) = (Vec::new(), None::<Rank>, 0);
+        for (row, backend) in all.filter(may_go) {
+            open += 1;
+            let rank = self.rank((row, backend), asked, (home, work));
+            if sought.is_hopeless(self, row) {
+                let best = better.filter(|best| best.order(&rank).is_lt());
+                better = best.or(Some(rank));
+            } else {
+                ranked.push((rank, row, backend));
+            }
+        }
         // A fit is the costly question, so the first answer counts.
-        for passed in 0.. {
-            let places = 0..ranked.len();
-            let best = places.min_by(|&left, &right| ranked[left].0.order(&ranked[right].0))?;
-            let (_, row, backend) = ranked.swap_remove(best);
+        while let Some(best) = first(&ranked) {
+            let (rank, row, backend) = ranked.swap_remove(best);
             let Some(fit) = room(row, backend) else {
+                let best = better.filter(|best| best.order(&rank).is_lt());
+                better = best.or(Some(rank));
                 continue;
             };
             return Some(Placement {
@@ -209,10 +228,10 @@ impl Fleet<'_> {
                 blocks: fit.blocks,
                 output: fit.output,
                 home,
-                choice: match passed {
-                    0 if alone => Choice::Only,
-                    0 => Choice::Best,
-                    _ => Choice::Next,
+                choice: match better {
+                    Some(better) if better.order(&rank).is_lt() => Choice::Next,
+                    _ if open == 1 => Choice::Only,
+                    _ => Choice::Best,
                 },
             });
         }
@@ -221,7 +240,7 @@ impl Fleet<'_> {
 
     /// What `sought` would take on a backend, if there is room.
     fn room_for(&self, sought: &Sought<'_>, (row, backend): (&Row, &Backend)) -> Option<Fit> {
-        if !sought.might_fit(self, row) || sought.is_barred(self, row) {
+        if sought.is_hopeless(self, row) {
             return None;
         }
         let mut asked_of = sought.asked_of.borrow_mut();

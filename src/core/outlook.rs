@@ -82,6 +82,8 @@ struct Ending {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Pools {
     blocks: f64,
+    /// One block, as a share: a power of two, so that to multiply by it is to divide.
+    one: f64,
 }
 
 /// What must not be passed, and how surely.
@@ -112,13 +114,15 @@ impl Pools {
     /// The unit for a backend of `capacity`.
     pub(super) fn of(capacity: &Capacity) -> Self {
         let whole = capacity.blocks.believable().max(Blocks::new(1));
+        let blocks = Blocks::new(whole.get().next_power_of_two()).as_f64();
         Self {
-            blocks: Blocks::new(whole.get().next_power_of_two()).as_f64(),
+            blocks,
+            one: 1.0 / blocks,
         }
     }
 
     fn share(self, blocks: Blocks) -> f64 {
-        (blocks.as_f64() / self.blocks).min(MOST_POOLS)
+        (blocks.as_f64() * self.one).min(MOST_POOLS)
     }
 
     /// Whole blocks, rounded **up**, of so many of this unit; never below 0.

@@ -215,10 +215,32 @@ impl Curve {
 
 /// How much of `bin` lies below `length`, 0..=1.
 fn part(bin: usize, length: Tokens) -> f64 {
-    let (from, to) = (edge(bin), edge(bin + 1));
-    ((length.as_f64() - from) / (to - from)).min(1.0)
+    ((length.as_f64() - EDGES[bin]) * WIDTHS_INVERTED[bin]).min(1.0)
 }
 
 fn edge(bin: usize) -> f64 {
-    Tokens::new(bins::edge(bin)).as_f64()
+    EDGES[bin]
 }
+
+/// The edges of all bins.
+const EDGES: [f64; BINS + 1] = {
+    let mut edges = [0.0; BINS + 1];
+    let mut bin = 0;
+    while bin <= BINS {
+        edges[bin] = Tokens::new(bins::edge(bin)).as_f64();
+        bin += 1;
+    }
+    edges
+};
+
+/// What to multiply by instead of dividing by the width of a bin: widths are powers of
+/// two, so both give the same.
+const WIDTHS_INVERTED: [f64; BINS] = {
+    let mut inverted = [0.0; BINS];
+    let mut bin = 0;
+    while bin < BINS {
+        inverted[bin] = 1.0 / (EDGES[bin + 1] - EDGES[bin]);
+        bin += 1;
+    }
+    inverted
+};

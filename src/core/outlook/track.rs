@@ -20,6 +20,7 @@ pub(in crate::core) struct Track {
     /// Share of sequences of its kind that come as far as it has.
     came: f64,
     prefix: Blocks,
+    pools: Pools,
     size: Size,
     /// What it holds in its last moment, in shares of a pool.
     last: f64,
@@ -57,6 +58,7 @@ impl Track {
             remaining: runner.remaining(),
             came: runner.curve.share_beyond(runner.generated),
             prefix: runner.prefix,
+            pools: Pools::of(capacity),
             size,
             last: 0.0,
         };
@@ -91,7 +93,7 @@ impl Track {
             Size::One(prompt) => sequence_blocks(*prompt, then, capacity),
             Size::Any(shape) => shape.blocks(then, capacity),
         };
-        Pools::of(capacity).share(blocks.saturating_sub(self.prefix))
+        self.pools.share(blocks.saturating_sub(self.prefix))
     }
 
     /// Whether it says what `runner` says, as far as a few moments tell.
