@@ -10,7 +10,8 @@ more than 5 % more instructions than at BASE, unless a commit since BASE says wh
     Slower: request::chat: counts its tokens exactly
 
 BASE is by default where this branch left origin/main; on main itself it is 20
-commits back by first parents, so that growth in small steps shows too. A bench that
+commits back by first parents, or where the bench began if that is later, so that
+growth in small steps shows too. A bench that
 BASE has not, and a clone without BASE, are told and fail nothing. Needs valgrind
 (asked of apt where it is missing) and gungraun-runner (built where it is missing).
 """
@@ -57,6 +58,9 @@ def base_of(root, arguments):
     if left and left != head:
         return left, "where this branch left origin/main"
     back = git_or_none(root, "rev-parse", "--verify", f"HEAD~{COMMITS_BACK}^{{commit}}")
+    first = git(root, "log", "-1", "--diff-filter=A", "--format=%H", "--", BENCH)
+    if back and first in git(root, "rev-list", f"{back}..HEAD").split():
+        return first, f"the bench began less than {COMMITS_BACK} commits ago"
     if back:
         return back, f"{COMMITS_BACK} commits back"
     if git(root, "rev-parse", "--is-shallow-repository") == "true":
