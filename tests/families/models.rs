@@ -1,8 +1,9 @@
 //! Model directories: the committed ones unpacked, the fetched ones as they are.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -31,13 +32,23 @@ pub(crate) fn templates() -> PathBuf {
     fetched("qwen3").with_file_name("templates")
 }
 
-/// A committed family with its large files unpacked.
+/// A committed family with its large files unpacked, once for all tests of a process.
 pub(crate) fn committed(family: &str) -> PathBuf {
-    let source = repository().join("tests/golden/families").join(family);
-    // Tests may run at the same time, in threads or in processes.
+    static UNPACKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    // Several processes may run these tests at the same time.
     let name = format!("{family}-{}", std::process::id());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&target).unwrap();
+    // Held while files are written: nobody reads a part of one.
+    let mut unpacked = UNPACKED.lock().unwrap();
+    if unpacked.insert(target.clone()) {
+        unpack(family, &target);
+    }
+    target
+}
+
+fn unpack(family: &str, target: &Path) {
+    let source = repository().join("tests/golden/families").join(family);
+    std::fs::create_dir_all(target).unwrap();
     for entry in source.read_dir().unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
@@ -54,7 +65,6 @@ pub(crate) fn committed(family: &str) -> PathBuf {
         let tokenizer = without_qwen3s_tokens();
         std::fs::write(target.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     }
-    target
 }
 
 fn without_qwen3s_tokens() -> Value {
