@@ -13,7 +13,7 @@ BASE is by default where this branch left origin/main; on main itself it is 20
 commits back by first parents, or where the bench began if that is later, so that
 growth in small steps shows too. A bench that
 BASE has not, and a clone without BASE, are told and fail nothing. Needs valgrind
-(asked of apt where it is missing) and gungraun-runner (built where it is missing).
+(asked of apt where it is missing).
 """
 
 import json
@@ -26,7 +26,8 @@ from pathlib import Path
 
 LIMIT = 5.0
 COMMITS_BACK = 20
-BENCH = "benches/guard/main.rs"
+BENCH = "benches/guard/cases.rs"
+COUNTED = "guard::cases::counted"
 
 
 def main(arguments):
@@ -41,7 +42,7 @@ def main(arguments):
     if not (tree / BENCH).exists():
         print(f"not compared: {base[:12]} has no {BENCH}")
         return 0
-    tools(root, target)
+    tools(root)
     before = counts(tree, target, "base")
     after = counts(root, target, "head")
     lines, is_slower = judged(before, after, reasons(root, base))
@@ -58,7 +59,7 @@ def base_of(root, arguments):
     if left and left != head:
         return left, "where this branch left origin/main"
     back = git_or_none(root, "rev-parse", "--verify", f"HEAD~{COMMITS_BACK}^{{commit}}")
-    first = git(root, "log", "-1", "--diff-filter=A", "--format=%H", "--", BENCH)
+    first = git(root, "log", "-1", "--no-renames", "--diff-filter=A", "--format=%H", "--", BENCH)
     if back and first in git(root, "rev-list", f"{back}..HEAD").split():
         return first, f"the bench began less than {COMMITS_BACK} commits ago"
     if back:
@@ -79,47 +80,61 @@ def checked_out(root, target, base):
     return tree
 
 
-def tools(root, target):
+def tools(root):
     if shutil.which("valgrind") is None:
         run(root, "apt-get", "update", "-qq")
         run(root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "valgrind")
-    if shutil.which("gungraun-runner") is None:
-        own = target / "guard" / "tools"
-        os.environ["PATH"] += f"{os.pathsep}{own / 'bin'}"
-        if shutil.which("gungraun-runner") is None:
-            lock = (root / "Cargo.lock").read_text()
-            version = re.search(r'name = "gungraun"\nversion = "(.*)"', lock)[1]
-            # It starts valgrind and reads its files: nothing to optimise.
-            profile = ["--config", "profile.release.opt-level=0", "--config", "profile.release.debug=false"]
-            run(root, "cargo", "install", "--quiet", "--locked", "gungraun-runner", "--version", version,
-                "--root", own, *profile)
 
 
 def counts(tree, target, name):
-    """Instructions of each bench of `tree`."""
+    """Instructions of each case of `tree`, by the case's name."""
+    bench = built(tree, target, name)
+    cases = subprocess.run([bench], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    return {case: instructions(tree, bench, case) for case in cases}
+
+
+def built(tree, target, name):
+    """The executable of the bench of `tree`."""
     # Nothing that ships checks its own books; and a build optimised no more than this
-    # tells growth as well, and is made in three quarters of the time. Cargo takes both trees for one package
-    # and would use the build of one for the other, were their profiles not different:
-    # what is noted of lines changes no instruction.
+    # tells growth as well, and is made in three quarters of the time. Cargo takes both
+    # trees for one package and would use the build of one for the other, were their
+    # profiles not different: what is noted of lines changes no instruction.
     profile = {"debug-assertions": "false", "opt-level": "1"}
     if name == "base":
         profile["debug"] = '"line-directives-only"'
     settings = [f"--config=profile.test.package.tidegate.{key}={value}" for key, value in profile.items()]
-    command = ["cargo", "bench", "--quiet", "--locked", "--profile", "test", *settings, "--bench", "guard",
-               "--", f"--home={target / 'guard' / name}", "--output-format=json"]
+    command = ["cargo", "bench", "--quiet", "--locked", "--no-run", "--message-format=json", "--profile", "test",
+               *settings, "--bench", "guard"]
     environment = os.environ | {"CARGO_TARGET_DIR": str(target)}
     ran = subprocess.run(command, cwd=tree, env=environment, stdout=subprocess.PIPE, text=True)
     if ran.returncode != 0:
-        sys.exit(f"the benches of {tree} do not run")
-    summaries = map(json.loads, filter(None, ran.stdout.splitlines()))
-    return dict(map(instructions, summaries))
+        sys.exit(f"the bench of {tree} does not build")
+    made = [json.loads(line).get("executable") for line in ran.stdout.splitlines()]
+    # The base's file has the name of no other: it is not written over by the next build.
+    return next(path for path in made if path and Path(path).name.startswith("guard-"))
 
 
-def instructions(summary):
-    """Name of a bench and its instructions, of what the runner says of it."""
-    profile = next(one for one in summary["profiles"] if one["tool"] == "Callgrind")
-    name = f"{summary['function_name']}::{summary['id']}"
-    return name, profile["data"]["total"]["metrics"]["Ir"]["values"]["new"]
+def instructions(tree, bench, case):
+    """What callgrind counts in the counted part of `case`."""
+    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"--toggle-collect={COUNTED}*",
+               str(bench), case]
+    ran = subprocess.run(command, cwd=tree, stderr=subprocess.PIPE, text=True)
+    count = collected(ran.stderr)
+    if ran.returncode != 0 or not count:
+        sys.exit(f"{case} of {tree} does not run:\n{ran.stderr}")
+    return count
+
+
+def collected(talk):
+    """The instructions that callgrind says it counted; 0 where it does not say.
+
+    >>> collected("==7== Events    : Ir\\n==7== Collected : 12913355\\n==7==")
+    12913355
+    >>> collected("panicked")
+    0
+    """
+    said = re.search(r"Collected : (\d+)", talk)
+    return int(said[1]) if said else 0
 
 
 def reasons(root, base):
