@@ -22,6 +22,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LIMIT = 5.0
@@ -43,8 +44,11 @@ def main(arguments):
         print(f"not compared: {base[:12]} has no {BENCH}")
         return 0
     tools(root)
-    before = counts(tree, target, "base")
-    after = counts(root, target, "head")
+    # Callgrind counts the one while the compiler builds the other.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        before = counts(pool, tree, built(tree, target, "base"))
+        after = counts(pool, root, built(root, target, "head"))
+        before, after = before(), after()
     lines, is_slower = judged(before, after, reasons(root, base))
     print("\n".join(lines))
     return 1 if is_slower else 0
@@ -86,20 +90,19 @@ def tools(root):
         run(root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "valgrind")
 
 
-def counts(tree, target, name):
-    """Instructions of each case of `tree`, by the case's name."""
-    bench = built(tree, target, name)
+def counts(pool, tree, bench):
+    """Begins to count each case of `bench`; the answer waits for the instructions by case."""
     cases = subprocess.run([bench], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-    return {case: instructions(tree, bench, case) for case in cases}
+    begun = {case: pool.submit(instructions, tree, bench, case) for case in cases}
+    return lambda: {case: count.result() for case, count in begun.items()}
 
 
 def built(tree, target, name):
     """The executable of the bench of `tree`."""
-    # Nothing that ships checks its own books; and a build optimised no more than this
-    # tells growth as well, and is made in three quarters of the time. Cargo takes both
-    # trees for one package and would use the build of one for the other, were their
-    # profiles not different: what is noted of lines changes no instruction.
-    profile = {"debug-assertions": "false", "opt-level": "1"}
+    # Nothing that ships checks its own books. Cargo takes both trees for one package and
+    # would use the build of one for the other, were their profiles not different: what is
+    # noted of lines changes no instruction.
+    profile = {"debug-assertions": "false"}
     if name == "base":
         profile["debug"] = '"line-directives-only"'
     settings = [f"--config=profile.test.package.tidegate.{key}={value}" for key, value in profile.items()]
