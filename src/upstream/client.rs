@@ -1,16 +1,18 @@
 //! Sends requests to engines over pooled HTTP/1.1 connections.
 //!
 //! Decides how long each phase may take, which headers cross, and whether a
-//! failed request may have reached the engine. Never edits a body, never
-//! half-closes, never resends what the transport may have taken: hyper-util
-//! resends by itself only a request it gets back from a reused connection whose
-//! task ended before it took the request up, of which no byte was written.
+//! failed request may have reached the engine. Never edits a body, never half-closes
+//! (an engine takes that for an abort), never resends by itself: a connection that
+//! ended while it was idle is passed over before anything is written.
 //!
 //! Invariant: dropping the future of [`Client::send`] or the body of its answer
 //! closes the connection, which is how an engine learns that it must abort.
 
 mod connector;
+mod framing;
+mod head;
 mod headers;
+mod link;
 mod names;
 mod pool;
 mod tls;
@@ -27,8 +29,9 @@ use thiserror::Error;
 
 use crate::config::{Backend, BackendTls, Secret};
 
+use connector::Dial;
 pub use connector::{Connector, Tcp};
-use connector::{Dial, Meter};
+use link::Failure;
 pub use pool::Answering;
 use pool::{Place, Pool, Reuse};
 pub use tls::TlsFailure;
@@ -399,12 +402,12 @@ impl SendError {
         }
     }
 
-    /// The connection that `meter` counts ended without an answer.
-    fn lost(error: &hyper::Error, meter: &Meter) -> Self {
-        if error.is_parse() {
+    /// No answer came to a request of which the transport took `sent` bytes.
+    fn unanswered(failure: &Failure, sent: u64) -> Self {
+        let Failure::Lost(error) = failure else {
             return Self::NotHttp;
-        }
-        match (TlsFailure::of(error), meter.unanswered()) {
+        };
+        match (TlsFailure::of(error), sent) {
             // Under TLS 1.3 an engine judges our certificate after the handshake
             // is over on this side, perhaps after the request was sent.
             (Some(failure @ TlsFailure::ClientRefused), sent) => Self::Tls { failure, sent },
@@ -426,5 +429,7 @@ impl SendError {
     }
 }
 
+#[cfg(test)]
+mod beside_hyper;
 #[cfg(test)]
 mod tests;

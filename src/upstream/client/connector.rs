@@ -1,28 +1,17 @@
-//! Opens connections to engines and meters what goes over them.
+//! Opens connections to engines.
 //!
-//! Decides how long a connect may take and whether any byte of a request was
-//! accepted by the transport. Never half-closes: shutting down the sending side
-//! of a request makes an engine abort it.
-//!
-//! Invariant: on a connection that has sent nothing of its current request, all
-//! bytes written belong to answered ones, as HTTP/1.1 without pipelining is all
-//! it carries.
+//! Decides how long a connect may take and how it is found out that the other side
+//! is gone. Never sends anything.
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
 use http::uri::Scheme;
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::names::Names;
@@ -52,37 +41,13 @@ pub trait Connector: Clone + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub struct Tcp(HttpConnector<Names>);
 
-/// Bytes written to a connection, and how many of them belong to answered requests.
-#[derive(Clone, Debug)]
-pub(super) struct Meter(Arc<Counts>);
-
-#[derive(Debug)]
-struct Counts {
-    /// When the connection was opened.
-    opened: Instant,
-    written: AtomicU64,
-    /// `written` as of the last byte read.
-    written_at_read: AtomicU64,
-    /// `written_at_read` as of the last head of an answer.
-    answered: AtomicU64,
-}
-
 /// A connector as the pool wants it: bounded in time, secured where the scheme
-/// stands for a TLS profile, its streams metered.
+/// stands for a TLS profile.
 #[derive(Clone, Debug)]
 pub(super) struct Dial<C> {
     pub(super) connector: C,
     pub(super) limit: Duration,
     pub(super) profiles: Profiles,
-}
-
-/// A stream as the connection code wants it.
-pub(super) type Stream<C> = TokioIo<Metered<Wire<<C as Connector>::Io>>>;
-
-/// A stream that counts.
-pub(super) struct Metered<Io> {
-    io: Io,
-    meter: Meter,
 }
 
 // === impl Tcp ===
@@ -126,64 +91,13 @@ pub(super) fn kind_of(error: &(dyn std::error::Error + 'static)) -> io::ErrorKin
     io::ErrorKind::Other
 }
 
-// === impl Meter ===
-
-impl Meter {
-    fn start() -> Self {
-        Self(Arc::new(Counts {
-            opened: Instant::now(),
-            written: AtomicU64::new(0),
-            written_at_read: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
-        }))
-    }
-
-    /// Time since the connection was opened.
-    pub(super) fn age(&self) -> Duration {
-        self.0.opened.elapsed()
-    }
-
-    /// Bytes of the current request that the transport has taken.
-    pub(super) fn unanswered(&self) -> u64 {
-        // One task reads and writes the connection, and whoever looks was woken
-        // by it, which orders these loads.
-        let written = self.0.written.load(Ordering::Relaxed);
-        written.saturating_sub(self.0.answered.load(Ordering::Relaxed))
-    }
-
-    /// The head of an answer has come: what was written before it is settled.
-    ///
-    /// Takes the count of the last read, not the current one: the connection may
-    /// be in other hands already, which write their own request.
-    pub(super) fn answered(&self) {
-        let settled = self.0.written_at_read.load(Ordering::Relaxed);
-        self.0.answered.store(settled, Ordering::Relaxed);
-    }
-
-    fn wrote(&self, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.0.written.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn read_some(&self) {
-        let written = self.0.written.load(Ordering::Relaxed);
-        self.0.written_at_read.store(written, Ordering::Relaxed);
-    }
-}
-
 // === impl Dial ===
 
 impl<C: Connector> Dial<C> {
-    /// A stream to the authority of `to`, and what counts its bytes.
-    pub(super) async fn connect(&self, to: Uri) -> io::Result<(Stream<C>, Meter)> {
+    /// A stream to the authority of `to`.
+    pub(super) async fn connect(&self, to: Uri) -> io::Result<Wire<C::Io>> {
         let opened = tokio::time::timeout(self.limit, self.open(to)).await;
-        let io = opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-        let meter = Meter::start();
-        let io = Metered {
-            io,
-            meter: meter.clone(),
-        };
-        Ok((TokioIo::new(io), meter))
+        opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     async fn open(&self, to: Uri) -> io::Result<Wire<C::Io>> {
@@ -210,55 +124,4 @@ fn clear(to: &Uri) -> Uri {
         .path_and_query("/")
         .build()
         .expect("the host of a URI and a port make one")
-}
-
-// === impl Metered ===
-
-impl<Io: AsyncRead + Unpin> AsyncRead for Metered<Io> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
-        if buf.filled().len() > before {
-            self.meter.read_some();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<Io: AsyncWrite + Unpin> AsyncWrite for Metered<Io> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let taken = ready!(Pin::new(&mut self.io).poll_write(cx, bytes))?;
-        self.meter.wrote(taken);
-        Poll::Ready(Ok(taken))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let taken = ready!(Pin::new(&mut self.io).poll_write_vectored(cx, slices))?;
-        self.meter.wrote(taken);
-        Poll::Ready(Ok(taken))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
-    }
 }

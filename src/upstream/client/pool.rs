@@ -3,12 +3,13 @@
 //! Decides which connection takes a request: the one that fell idle last, unless it
 //! has been idle or open for too long, else a new one. Each carries one request at a
 //! time, so nobody waits for another's answer. A connection goes back by itself with
-//! the last byte of an answer; nothing is spawned for a request.
+//! the last byte of an answer; nothing is spawned for one, nor for a request.
 //!
 //! Invariant: a connection whose answer was not read to its end carries no other.
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,11 +20,12 @@ use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
 use tokio::time::Instant;
 
-use super::connector::{Connector, Dial, Meter};
+use super::connector::{Connector, Dial};
+use super::framing::Framing;
+use super::head::Head;
+use super::link::{Link, Outgoing};
 use super::{SendError, Timing};
 
 /// The connections of a client.
@@ -63,18 +65,16 @@ pub(super) struct Place {
     pub(super) authority: Authority,
 }
 
-/// One connection. Dropping it closes the connection.
-struct Link {
-    sender: SendRequest<Full<Bytes>>,
-    meter: Meter,
-}
-
 /// The body of an engine's answer. Read to its end it gives its connection back;
 /// dropped before, it closes it.
 pub struct Answering {
-    body: Incoming,
-    /// What goes back, and where.
+    framing: Framing,
+    /// What it is read from, and where that leads; `None` once it is over.
     link: Option<(Link, Arc<Place>)>,
+    /// What is left of the request; `None` once all is sent.
+    outgoing: Option<Outgoing>,
+    /// Whether the connection may go back.
+    keeps_alive: bool,
     kept: Arc<Kept>,
 }
 
@@ -101,27 +101,28 @@ impl<C: Connector> Pool<C> {
 
     /// Sends `request` to `place` and waits for the head of the answer.
     ///
-    /// A request that a kept connection never took up goes to another one.
+    /// A kept connection that has ended by then is passed over.
     pub(super) async fn exchange(
         &self,
         place: &Arc<Place>,
-        mut request: Request<Full<Bytes>>,
+        request: Request<Full<Bytes>>,
     ) -> Result<Response<Answering>, SendError> {
+        let mut outgoing = Outgoing::new(request);
+        let mut kept = None;
         while let Some(mut link) = self.kept.take(place) {
-            let mut failed = match link.sender.try_send_request(request).await {
-                Ok(answer) => return Ok(self.answering(answer, link, Arc::clone(place))),
-                Err(failed) => failed,
-            };
-            match failed.take_message() {
-                Some(untaken) => request = untaken,
-                None => return Err(SendError::lost(&failed.into_error(), &link.meter)),
+            if poll_fn(|cx| Poll::Ready(link.is_quiet(cx))).await {
+                kept = Some(link);
+                break;
             }
         }
-        // Boxed: seldom needed, and many times as large as all the rest of a request.
-        let mut link = Box::pin(self.open(place)).await?;
-        match link.sender.send_request(request).await {
-            Ok(answer) => Ok(self.answering(answer, link, Arc::clone(place))),
-            Err(error) => Err(SendError::lost(&error, &link.meter)),
+        let mut link = match kept {
+            Some(link) => link,
+            // Boxed: seldom needed, and many times as large as all the rest of a request.
+            None => Box::pin(self.open(place)).await?,
+        };
+        match poll_fn(|cx| link.poll_answer(cx, &mut outgoing)).await {
+            Ok(head) => Ok(self.answering(head, (link, Arc::clone(place)), outgoing)),
+            Err(failure) => Err(SendError::unanswered(&failure, outgoing.sent())),
         }
     }
 
@@ -133,65 +134,50 @@ impl<C: Connector> Pool<C> {
             .build()
             .expect("a scheme, an authority and a path make a URI");
         let opened = self.dial.connect(to).await;
-        let (io, meter) = opened.map_err(|error: io::Error| SendError::unconnected(&error))?;
-        let handshake = http1::handshake(io).await;
-        let (sender, connection) = handshake.map_err(|error| SendError::lost(&error, &meter))?;
-        // It ends with its sender, which whoever has the connection owns.
-        drop(tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection to a backend ended");
-            }
-        }));
-        Ok(Link { sender, meter })
+        let io = opened.map_err(|error: io::Error| SendError::unconnected(&error))?;
+        Ok(Link::new(Box::new(io)))
     }
 
     fn answering(
         &self,
-        answer: Response<Incoming>,
-        link: Link,
-        place: Arc<Place>,
+        head: Head,
+        link: (Link, Arc<Place>),
+        outgoing: Outgoing,
     ) -> Response<Answering> {
-        link.meter.answered();
-        answer.map(|body| {
-            let mut answering = Answering {
-                body,
-                link: Some((link, place)),
-                kept: Arc::clone(&self.kept),
-            };
-            answering.give_back_at_end();
-            answering
-        })
+        let mut answering = Answering {
+            framing: head.framing,
+            link: Some(link),
+            outgoing: Some(outgoing).filter(|outgoing| !outgoing.is_over()),
+            keeps_alive: head.keeps_alive,
+            kept: Arc::clone(&self.kept),
+        };
+        answering.give_back_at_end();
+        head.response.map(|()| answering)
     }
 }
 
 // === impl Kept ===
 
 impl Kept {
-    /// The connection to `place` that fell idle last. One that still sends the body
-    /// of a request which was answered early stays where it is.
+    /// The connection to `place` that fell idle last, if not too long ago.
     fn take(&self, place: &Place) -> Option<Link> {
         let mut idle = self.lock();
         let links = idle.links.get_mut(place)?;
-        let mut at = links.len();
-        while at > 0 {
-            at -= 1;
-            let (link, since) = &links[at];
-            if !self.is_fresh(link, *since) {
-                links.swap_remove(at);
-            } else if link.sender.is_ready() {
-                return Some(links.swap_remove(at).0);
-            }
+        let (link, since) = links.pop()?;
+        if self.is_fresh(since) {
+            return Some(link);
         }
+        // Those below it have been idle for longer.
+        links.clear();
         None
     }
 
-    fn is_fresh(&self, link: &Link, since: Instant) -> bool {
-        since.elapsed() < self.timing.pool_idle && !link.sender.is_closed()
+    fn is_fresh(&self, since: Instant) -> bool {
+        since.elapsed() < self.timing.pool_idle
     }
 
     fn put(self: &Arc<Self>, link: Link, place: Arc<Place>) {
-        let is_old = link.meter.age() >= self.timing.max_age;
-        if self.reuse == Reuse::Never || is_old || link.sender.is_closed() {
+        if self.reuse == Reuse::Never || link.age() >= self.timing.max_age {
             return;
         }
         let mut idle = self.lock();
@@ -208,7 +194,7 @@ impl Kept {
     fn close_stale(&self) -> bool {
         let mut idle = self.lock();
         idle.links.retain(|_, links| {
-            links.retain(|(link, since)| self.is_fresh(link, *since));
+            links.retain(|(_, since)| self.is_fresh(*since));
             !links.is_empty()
         });
         idle.watched = !idle.links.is_empty();
@@ -233,47 +219,77 @@ async fn close_idle(kept: Weak<Kept>) {
 // === impl Answering ===
 
 impl Answering {
+    /// A connection goes back if the answer is all there, nothing follows it, and
+    /// nothing of its request is left; otherwise it is closed.
     fn give_back_at_end(&mut self) {
-        if self.body.is_end_stream()
-            && let Some((link, place)) = self.link.take()
+        if !self.framing.is_over() {
+            return;
+        }
+        if let Some((link, place)) = self.link.take()
+            && self.keeps_alive
+            && self.outgoing.is_none()
+            && link.input.is_empty()
         {
             self.kept.put(link, place);
+        }
+    }
+
+    fn poll_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        let Some((link, _)) = &mut self.link else {
+            return Poll::Ready(Ok(None));
+        };
+        if let Some(outgoing) = &mut self.outgoing
+            && link.poll_send(cx, outgoing).is_ready()
+            && outgoing.is_over()
+        {
+            // An engine that has answered may refuse the rest.
+            self.outgoing = None;
+        }
+        loop {
+            if let Some(bytes) = self.framing.take(&mut link.input)? {
+                return Poll::Ready(Ok(Some(bytes)));
+            }
+            if self.framing.is_over() {
+                return Poll::Ready(Ok(None));
+            }
+            if ready!(link.poll_read(cx))? == 0 {
+                self.framing.on_end()?;
+            }
         }
     }
 }
 
 impl fmt::Debug for Answering {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Answering").field(&self.body).finish()
+        f.debug_tuple("Answering").field(&self.framing).finish()
     }
 }
 
 impl Body for Answering {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = io::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(_)) => self.give_back_at_end(),
-            Some(Err(_)) => self.link = None,
-            None => {
-                if let Some((link, place)) = self.link.take() {
-                    self.kept.put(link, place);
-                }
-            }
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        let bytes = ready!(self.poll_bytes(cx));
+        match &bytes {
+            Ok(_) => self.give_back_at_end(),
+            Err(_) => self.link = None,
         }
-        Poll::Ready(frame)
+        Poll::Ready(bytes.transpose().map(|bytes| bytes.map(Frame::data)))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.framing.is_over()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self.framing {
+            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Over => SizeHint::with_exact(0),
+            Framing::Chunked(_) | Framing::Close => SizeHint::default(),
+        }
     }
 }

@@ -9,6 +9,8 @@ use super::*;
 use crate::upstream::capacity::RANK_HEADER;
 use crate::upstream::fixture::{Mode, Pipes, TIMING};
 
+mod exchange;
+
 struct Bench {
     client: Client<Pipes>,
     opened: mpsc::UnboundedReceiver<DuplexStream>,
