@@ -21,10 +21,11 @@ use super::fit::Sketch;
 use super::footprint::Shape;
 use super::ledger::{Entry, LeaseId, Ledger};
 use super::lengths::{ClassKey, Lengths};
+use super::overlap::Overlap;
 use super::placement::{
     Asked, Fleet, ForecastPolicy, Placement, Prospect, Reservation, TierPolicy,
 };
-use super::queue::{Queue, QueuePolicy, TicketId, Unserved, Waiter};
+use super::queue::{Queue, QueuePolicy, TicketId, Unserved};
 use super::reject::Reject;
 use super::roster::Backend;
 use super::stats::{Hold, Totals};
@@ -90,6 +91,7 @@ pub struct Admission {
     waits: Waits,
     returns: Returns,
     lengths: Lengths,
+    overlap: Overlap,
     paces: pacing::TierPaces,
     totals: Totals,
     round: Round,
@@ -115,6 +117,8 @@ struct Round {
     growth: Time,
     /// Whether growth since then may have made room.
     grown: bool,
+    /// Waiters of this round that wait for what a backend has cached.
+    held: u32,
     /// Looks at leases in this call.
     looks: u32,
     /// Look at every waiter, even those that are plainly too large for now.
@@ -158,6 +162,7 @@ impl Admission {
             drain: Drain::default(),
             waits: Waits::default(),
             returns: Returns::default(),
+            overlap: Overlap::default(),
             paces: pacing::TierPaces::default(),
             totals: Totals::default(),
             round: Round::default(),
@@ -204,11 +209,12 @@ impl Admission {
     pub fn decide(&self, now: Time, demand: &Demand) -> Decision {
         let shape = Shape::of(demand);
         let weight = self.weigh(demand);
+        let left = self.trunk.left_by(now, weight.size);
         let asked = Asked {
             demand,
             shape: &shape,
             ticket: None,
-            sketch: &Sketch::leaving(self.trunk.left_by(now, weight.size)),
+            sketch: &Sketch::leaving(left).patient(),
         };
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
@@ -248,7 +254,16 @@ impl Admission {
             return Decision::Admit(placement);
         }
         let hold = || held.unwrap_or_else(|| fleet.lacks(asked, (home, output)));
-        self.join(now, demand, (home, output), (standing(), &hold))
+        let line = self.join(now, demand, (home, output), (standing(), &hold));
+        match line {
+            // Who may not wait need not.
+            Decision::Reject(_) if asked.sketch.is_held() => {
+                let sketch = &Sketch::leaving(left);
+                let place = fleet.place(Asked { sketch, ..asked }, home, output);
+                place.map_or(line, Decision::Admit)
+            }
+            _ => line,
+        }
     }
 
     /// What would happen to `demand` where it is not let in, and stands in line there.
@@ -395,7 +410,7 @@ impl Admission {
         };
         self.flows.on_ended(entry.tenant, charged, used);
         self.drain.on_release(now, used.tokens);
-        self.on_given_back(now, id, lease);
+        self.on_given_back(now, (id, lease), &entry);
         self.note(now, id);
         self.close_retired(now, id);
         self.start_round(now, out);
@@ -403,7 +418,10 @@ impl Admission {
 
     /// Whether every balance of the books equals the sum of its leases.
     pub fn books_are_right(&self) -> bool {
-        self.ledger.audit() && self.extent == self.measured_extent() && self.rows_are_right()
+        self.ledger.audit()
+            && self.extent == self.measured_extent()
+            && self.rows_are_right()
+            && self.overlap.audit()
     }
 
     fn fleet(&self, now: Time) -> Fleet<'_> {
@@ -412,6 +430,7 @@ impl Admission {
             table: &self.table,
             ledger: &self.ledger,
             lengths: &self.lengths,
+            overlap: &self.overlap,
             reservation: &self.policy.reservation,
             tiers: &self.policy.tiers,
             dispatch: &self.policy.dispatch,
@@ -471,25 +490,5 @@ impl Admission {
         backend
             .capacity
             .expect("only backends of known capacity fit")
-    }
-
-    /// Takes a waiter out of the line, with whatever was set aside for it.
-    fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
-        let waiter = self.queue.remove(ticket, &self.policy.queue)?;
-        let place = waiter.place(ticket);
-        let tenant = waiter.demand.tenant;
-        self.round.again |= self.flows.dequeue(now, (tenant, place), waiter.charge());
-        self.round.again |= self.queue.of_home(waiter.home) == 0;
-        if self.queue.is_empty() {
-            self.set_backlogged(now, Backlog::None);
-        }
-        for (row, backend) in self.table.rows.iter_mut().zip(&mut self.backends) {
-            if row.set_aside == Some(ticket) {
-                row.set_aside = None;
-                backend.set_aside = None;
-                self.round.again = true;
-            }
-        }
-        Some(waiter)
     }
 }

@@ -16,6 +16,7 @@ use super::fit::Fit;
 use super::footprint::Shape;
 use super::gates::{Barrier, Choice};
 use super::outlook::Applicant;
+use super::overlap::Uncached;
 use super::pace::Prefill;
 use super::placement::{Asked, Fleet, Placement};
 use super::roster::{Backend, could_hold};
@@ -32,6 +33,10 @@ pub(super) const PRESSURE: f64 = 0.6;
 /// there is missed by those who fit nowhere else. No less than [`PRESSURE`], so
 /// that pressure at home alone sends nobody there who still fits.
 pub(super) const LARGER_TIER: f64 = 0.6;
+
+/// Seconds of first token that a second of prefill is worth which is not to be done
+/// again: all who come after have it, not only the one who is spared it.
+const SPARED: f64 = 3.0;
 
 /// How well a backend would suit a request: smallest first.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +56,7 @@ struct Sought<'a> {
     asked: Asked<'a>,
     home: Tier,
     output: OutputLimit,
-    work: Prefill,
+    work: Uncached,
     /// How it stands to each kind of backend.
     kinds: Vec<Standing>,
     sequences: u64,
@@ -89,23 +94,38 @@ impl<'a> Sought<'a> {
             asked,
             home,
             output,
-            work: Prefill::of(asked.demand),
+            work: fleet.overlap.uncached(asked.demand),
             kinds: fleet.table.kinds.iter().map(standing).collect(),
             sequences: asked.shape.sequences(),
             asked_of: RefCell::default(),
         }
     }
 
-    /// Whether every gate lets it through to a backend, room and trust aside.
-    fn may_go(&self, fleet: &Fleet<'_>, (row, backend): (&Row, &Backend)) -> bool {
-        let Self { asked, work, .. } = *self;
-        let aside = asked.demand.work == Work::Aside;
-        let kept = |ticket| !aside && asked.ticket != Some(ticket);
+    /// Whether all that keeps it from a backend is the prefill on its way there.
+    fn may_follow(&self, fleet: &Fleet<'_>, (row, backend): (&Row, &Backend)) -> bool {
+        fleet.is_row_shut(row, backend)
+            && self.may_ever_go(row)
+            && row.is_trusted_with(self.asked.demand.work)
+            && !self.is_hopeless(fleet, row)
+            && fleet.keeps_pace(backend, self.asked)
+    }
+
+    /// Whether a backend admits such requests, and is kept for nobody else.
+    fn may_ever_go(&self, row: &Row) -> bool {
+        let aside = self.asked.demand.work == Work::Aside;
+        let kept = |ticket| !aside && self.asked.ticket != Some(ticket);
         row.admits
             && row.kind.is_some_and(|kind| self.kinds[kind].is_open)
             && !row.set_aside.is_some_and(kept)
+    }
+
+    /// Whether every gate lets it through to a backend, room and trust aside.
+    fn may_go(&self, fleet: &Fleet<'_>, (row, backend): (&Row, &Backend)) -> bool {
+        let Self { asked, .. } = *self;
+        let aside = asked.demand.work == Work::Aside;
+        self.may_ever_go(row)
             && (aside || !fleet.is_row_shut(row, backend))
-            && fleet.is_in_time(asked, row.known_prefill(work))
+            && fleet.is_in_time(asked, row.known_prefill(self.work.on(backend.id)))
             && fleet.keeps_pace(backend, asked)
     }
 
@@ -172,7 +192,8 @@ impl Fleet<'_> {
         let trusted = |row: &Row| row.is_trusted_with(asked.demand.work);
         let sought = Sought::of(self, asked, (home, output));
         let place = self.place_where(&sought, trusted);
-        if place.is_some() || self.table.rows.iter().all(trusted) {
+        let settled = place.is_some() || asked.sketch.is_held();
+        if settled || self.table.rows.iter().all(trusted) {
             return place;
         }
         if self.is_well_served(asked, home, output) {
@@ -186,9 +207,7 @@ impl Fleet<'_> {
         sought: &Sought<'_>,
         may_take: impl Fn(&Row) -> bool,
     ) -> Option<Placement> {
-        let Sought {
-            asked, home, work, ..
-        } = *sought;
+        let Sought { asked, home, .. } = *sought;
         let all = self.table.rows.iter().zip(self.backends);
         let may_go = |&(row, backend): &(&Row, &Backend)| {
             may_take(row) && sought.may_go(self, (row, backend))
@@ -206,7 +225,7 @@ impl Fleet<'_> {
         let (mut ranked, mut better, mut open) = (Vec::new(), None::<Rank>, 0);
         for (row, backend) in all.filter(may_go) {
             open += 1;
-            let rank = self.rank((row, backend), asked, (home, work));
+            let rank = self.rank((row, backend), sought);
             if sought.is_hopeless(self, row) {
                 let best = better.filter(|best| best.order(&rank).is_lt());
                 better = best.or(Some(rank));
@@ -222,6 +241,10 @@ impl Fleet<'_> {
                 better = best.or(Some(rank));
                 continue;
             };
+            if self.is_better_later(sought, (rank, backend)) {
+                asked.sketch.hold();
+                return None;
+            }
             return Some(Placement {
                 backend: backend.id,
                 tier: backend.tier,
@@ -236,6 +259,28 @@ impl Fleet<'_> {
             });
         }
         None
+    }
+
+    /// Whether `sought` does better to wait for a backend that has more of its
+    /// beginning, and takes nobody for the moment, than to go to `best`, which has the
+    /// best rank of those that may take it: the sooner there counts what is on its way
+    /// there, and if that comes to nothing `best` must still do.
+    fn is_better_later(&self, sought: &Sought<'_>, (rank, best): (Rank, &Backend)) -> bool {
+        let Sought { asked, work, .. } = sought;
+        if !work.is_shared() || !asked.sketch.is_patient() {
+            return false;
+        }
+        let wanted = asked.demand.first_token_by;
+        let otherwise = self.first_token_after(best, work.on(best.id));
+        let cached = work.cached_on(best.id);
+        let rows = &mut self.table.rows.iter().zip(self.backends);
+        rows.any(|(row, backend)| {
+            let wait = span(backend.ahead.remaining(self.now, &backend.pace));
+            work.cached_on(backend.id) > cached
+                && wanted.is_none_or(|wanted| self.now + wait + otherwise <= wanted)
+                && sought.may_follow(self, (row, backend))
+                && self.rank((row, backend), sought).order(&rank).is_lt()
+        })
     }
 
     /// What `sought` would take on a backend, if there is room.
@@ -274,7 +319,9 @@ impl Fleet<'_> {
 
     /// What a request that passes its tenant's gates waits for.
     pub(super) fn lacks(&self, asked: Asked<'_>, (home, output): (Tier, OutputLimit)) -> Hold {
-        if !self.is_served(asked, home, output) {
+        if asked.sketch.is_held() {
+            Hold::Cached
+        } else if !self.is_served(asked, home, output) {
             Hold::NoBackend
         } else if self.is_shut(asked, home) {
             Hold::Prefill
@@ -323,13 +370,9 @@ impl Fleet<'_> {
         account.sequences() == 0 || step <= promised.as_secs_f64()
     }
 
-    /// How well `backend` suits `asked`, at home in `home`, whose prefill is `work`.
-    fn rank(
-        &self,
-        (row, backend): (&Row, &Backend),
-        asked: Asked<'_>,
-        (home, work): (Tier, Prefill),
-    ) -> Rank {
+    /// How well `backend` suits `sought`.
+    fn rank(&self, (row, backend): (&Row, &Backend), sought: &Sought<'_>) -> Rank {
+        let Sought { asked, home, .. } = *sought;
         let aged;
         let row = if row.holds(self.now) {
             row
@@ -338,7 +381,9 @@ impl Fleet<'_> {
             aged = Row::of((backend, account), row.kind, self.terms());
             &aged
         };
+        let work = sought.work.on(backend.id);
         let first_token = row.first_token_after(self.now, work);
+        let spared = row.prefill(sought.work.whole()) - row.prefill(work);
         let used = backend.capacity.as_ref().map_or(1.0, |capacity| {
             let prompt = asked.bulk(asked.demand.output, capacity).prompt;
             row.use_with(prompt, asked.shape.sequences())
@@ -352,7 +397,7 @@ impl Fleet<'_> {
             // One on trial is taken for what it may be, or it would never be tried.
             degraded: row.degraded,
             slow: backend.tier == Tier::Offload && asked.demand.work != Work::Aside,
-            cost: first_token.as_secs_f64() + PRESSURE * used * used + larger,
+            cost: first_token.as_secs_f64() + PRESSURE * used * used + larger - SPARED * spared,
             sequences: row.sequences(),
             slot: backend.id.slot,
         }
@@ -366,27 +411,31 @@ impl Fleet<'_> {
 
     /// Seconds of prefill that `demand` costs where it is computed fastest.
     pub(super) fn foreseen_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
-        let work = Prefill::of(demand);
-        self.fastest((demand, shape), |row| row.prefill(work))
+        self.fastest((demand, shape), Row::prefill)
     }
 
     /// Seconds of prefill without which it cannot have a first token anywhere, on
     /// engines with nothing else to do; zero where they are not known well enough.
     pub(super) fn least_prefill(&self, demand: &Demand, shape: &Shape) -> f64 {
-        let work = Prefill::of(demand);
-        self.fastest((demand, shape), |row| row.known_prefill(work))
+        self.fastest((demand, shape), Row::known_prefill)
     }
 
     /// The least of `seconds` over all backends that could ever hold it, up or not.
-    fn fastest(&self, (demand, shape): (&Demand, &Shape), seconds: impl Fn(&Row) -> f64) -> f64 {
+    fn fastest(
+        &self,
+        (demand, shape): (&Demand, &Shape),
+        seconds: impl Fn(&Row, Prefill) -> f64,
+    ) -> f64 {
+        let work = self.overlap.uncached(demand);
         let is_able = |kind: &Kind| {
             let capacity = kind.capacity.as_ref();
             kind.may_serve(demand)
                 && capacity.is_some_and(|capacity| could_hold(shape, demand.output, capacity))
         };
         let able: Vec<bool> = self.table.kinds.iter().map(is_able).collect();
-        let rows = self.table.rows.iter();
-        let able = rows.filter(|row| row.kind.is_some_and(|kind| able[kind]));
-        able.map(seconds).min_by(f64::total_cmp).unwrap_or_default()
+        let rows = self.table.rows.iter().zip(self.backends);
+        let able = rows.filter(|(row, _)| row.kind.is_some_and(|kind| able[kind]));
+        let seconds = able.map(|(row, backend)| seconds(row, work.on(backend.id)));
+        seconds.min_by(f64::total_cmp).unwrap_or_default()
     }
 }

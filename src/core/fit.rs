@@ -31,6 +31,20 @@ pub(super) struct Sketch {
     more: Cell<Blocks>,
     /// How often all leases of a backend were looked at for it.
     pub(super) looks: Cell<u32>,
+    /// Whether it may wait for a backend that has its beginning, and whether it does.
+    patience: Cell<Patience>,
+}
+
+/// Whether a request waits for a backend that has its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Patience {
+    /// It goes wherever it may.
+    #[default]
+    Short,
+    /// It may.
+    Long,
+    /// It does.
+    Used,
 }
 
 /// What a request takes where it fits.
@@ -341,6 +355,25 @@ impl Sketch {
             left,
             ..Self::default()
         }
+    }
+
+    /// The same of one that may wait for a backend that has its beginning.
+    pub(super) fn patient(self) -> Self {
+        self.patience.set(Patience::Long);
+        self
+    }
+
+    pub(super) fn is_patient(&self) -> bool {
+        self.patience.get() == Patience::Long
+    }
+
+    /// It waits for one.
+    pub(super) fn hold(&self) {
+        self.patience.set(Patience::Used);
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.patience.get() == Patience::Used
     }
 
     /// Blocks that every backend is taken to have more than it has.

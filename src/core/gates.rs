@@ -223,8 +223,9 @@ impl Fleet<'_> {
             .backends
             .iter()
             .filter(|backend| backend.tier == Tier::Offload && backend.admits());
+        let work = self.overlap.uncached(asked.demand);
         let soonest = offload
-            .map(|backend| self.first_token_after(backend, Prefill::of(asked.demand)))
+            .map(|backend| self.first_token_after(backend, work.on(backend.id)))
             .min();
         let (drain, waiting) = self.drain;
         let queued = self.waiting.iter().any(|&waiting| waiting > 0);

@@ -14,7 +14,7 @@ use super::fairness::{Cost, Usage};
 use super::footprint::Shape;
 use super::lengths::{ClassKey, Curve, Growth};
 use super::outlook::{Profile, Runner};
-use super::prefix::PrefixChain;
+use super::prefix::{PrefixChain, PrefixTrail};
 use super::time::Time;
 use super::units::{Blocks, Tokens};
 
@@ -48,6 +48,7 @@ pub(super) struct Entry {
     /// Whether they are all it will ever need.
     pub(super) booking: Booking,
     pub(super) prefix: PrefixChain,
+    pub(super) trail: PrefixTrail,
     /// Tokens charged to the tenant's in-flight share.
     pub(super) charged: Tokens,
     /// What it was expected to use.
@@ -256,7 +257,7 @@ mod tests {
             offload: OffloadRule::Never,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
-            trail: crate::core::prefix::PrefixTrail::default(),
+            trail: PrefixTrail::default(),
             first_token_by: None,
             deadline: Time::NEVER,
         };
@@ -271,6 +272,7 @@ mod tests {
             growing: None,
             booking: Booking::AsItGrows,
             own: Blocks::new(own),
+            trail: PrefixTrail::default(),
             prefix: PrefixChain::new(chain.iter().map(|&h| PrefixHash(h)).collect::<Vec<_>>()),
             charged: Tokens::ZERO,
             usage: Usage::default(),

@@ -23,6 +23,7 @@ pub mod gates;
 pub mod ledger;
 pub mod lengths;
 mod outlook;
+mod overlap;
 mod pace;
 pub mod placement;
 pub mod prefix;

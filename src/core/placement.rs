@@ -13,6 +13,7 @@ use super::footprint::Shape;
 use super::gates::{Barrier, Choice};
 use super::ledger::Ledger;
 use super::lengths::Lengths;
+use super::overlap::Overlap;
 use super::queue::TicketId;
 use super::roster::Backend;
 use super::table::{Kind, Table};
@@ -117,6 +118,8 @@ pub(super) struct Fleet<'a> {
     pub(super) table: &'a Table,
     pub(super) ledger: &'a Ledger,
     pub(super) lengths: &'a Lengths,
+    /// What they have cached.
+    pub(super) overlap: &'a Overlap,
     pub(super) reservation: &'a Reservation,
     pub(super) tiers: &'a TierPolicy,
     pub(super) dispatch: &'a DispatchPolicy,

@@ -115,6 +115,9 @@ pub enum Hold {
     Memory,
     /// Every backend it may go to has enough prefill on its way.
     Prefill,
+    /// A backend that has its beginning cached is expected to be the soonest, once
+    /// less prefill is on its way there.
+    Cached,
     /// Its tenant holds as much as it may.
     TenantLimit,
     /// What is free is wanted back by a tenant that holds less than its own share.
@@ -192,10 +195,11 @@ pub struct Totals {
 
 impl Hold {
     /// All of them, in declaration order.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Turn,
         Self::Memory,
         Self::Prefill,
+        Self::Cached,
         Self::TenantLimit,
         Self::OthersShare,
         Self::NoBackend,
@@ -208,6 +212,7 @@ impl Hold {
             Self::Turn => "turn",
             Self::Memory => "memory",
             Self::Prefill => "prefill",
+            Self::Cached => "cached",
             Self::TenantLimit => "tenant_limit",
             Self::OthersShare => "others_share",
             Self::NoBackend => "no_backend",

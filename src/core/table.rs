@@ -21,7 +21,7 @@ use super::placement::Reservation;
 use super::queue::TicketId;
 use super::roster::Backend;
 use super::time::Time;
-use super::units::{Blocks, Tokens};
+use super::units::{BlockSize, Blocks, Tokens};
 use std::cell::Cell;
 use std::fmt;
 use std::time::Duration;
@@ -74,6 +74,7 @@ pub(super) struct Row {
     /// Blocks in use by anyone, of so many.
     used: Blocks,
     all: Blocks,
+    block_size: Option<BlockSize>,
     sequences: u64,
     most_sequences: Option<u32>,
     /// Blocks that a newcomer may take at once, at most, and its sequences.
@@ -225,6 +226,7 @@ impl Row {
             step: None,
             used,
             all,
+            block_size: capacity.map(|capacity| capacity.block_size),
             sequences: account.sequences(),
             most_sequences,
             free: Blocks::ZERO,
@@ -282,6 +284,13 @@ impl Row {
             Reservation::Strict | Reservation::Forecast(_) => self.all,
         };
         planned.saturating_sub(self.used)
+    }
+
+    /// Tokens of it that nobody is known to use.
+    pub(super) fn unused(&self) -> Tokens {
+        let unused = self.all.saturating_sub(self.used);
+        self.block_size
+            .map_or(Tokens::ZERO, |size| unused.tokens(size))
     }
 
     /// Whether the row still holds at `now`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Run;
 use super::gateway::{Gateway, Order, Reach, Scrape};
-use super::policy::{Lengths, Ours};
+use super::policy::{Beginnings, Lengths, Ours};
 use super::setup::Call;
 use crate::core::admission::{Admission, Decision, Effect, End, Grant, MaxTokens, Verdict};
 use crate::core::backend::{
@@ -92,7 +92,10 @@ impl<'a> OurGateway<'a> {
             offload: OffloadRule::WhenOnly,
             length: Length::ByFootprint,
             prefix: PrefixChain::default(),
-            trail: trail(asked),
+            trail: match self.ours.beginnings {
+                Beginnings::Told => trail(asked),
+                Beginnings::Untold => PrefixTrail::default(),
+            },
             first_token_by: Some(asked.at + within),
             deadline: asked.at + within.max(self.ours.max_wait),
         }

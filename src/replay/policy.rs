@@ -124,6 +124,17 @@ pub struct Ours {
     pub lengths: Lengths,
     /// How long a call waits at most, where its first token is not due sooner.
     pub max_wait: Duration,
+    /// Whether it knows which prompts begin alike.
+    pub beginnings: Beginnings,
+}
+
+/// Whether the core is told how prompts begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beginnings {
+    /// As far as the trace says.
+    Told,
+    /// Nothing: every prompt counts as new.
+    Untold,
 }
 
 /// What the core is told of the length of an answer.
@@ -286,6 +297,7 @@ impl Default for Ours {
             tenants: BTreeMap::new(),
             lengths: Lengths::Learned,
             max_wait: Duration::from_secs(60),
+            beginnings: Beginnings::Told,
         }
     }
 }

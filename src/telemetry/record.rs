@@ -92,7 +92,7 @@ pub struct AccessRecord {
     #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_q80_ms: Option<Duration>,
     /// What it had to wait for when it joined the line: `turn`, `tenant_limit`,
-    /// `others_share`, `prefill`, `memory` or `no_backend`.
+    /// `others_share`, `prefill`, `cached`, `memory` or `no_backend`.
     pub held_by: Option<&'static str>,
     /// The tier it belongs to; where it was sent to another, that had room, or
     /// nothing of its own was up.

@@ -279,6 +279,7 @@ fn backend(pool: &Pool, view: &View) -> Value {
         "blocks": view.all.get(),
         "block_size": view.block_size.map(|size| size.get()),
         "first_token_seconds": view.first_token.as_secs_f64(),
+        "cached_tokens": view.cached.get(),
     })
 }
 

@@ -43,6 +43,7 @@ pub(super) const fn hold(hold: Hold) -> &'static str {
         Hold::Turn => "others that wait come first",
         Hold::Memory => "no backend it may go to has room for it",
         Hold::Prefill => "every backend it may go to has enough prefill on its way",
+        Hold::Cached => "a backend that has its beginning cached is about to be the soonest",
         Hold::TenantLimit => "its tenant holds as much as max_in_flight_tokens allows",
         Hold::OthersShare => "a tenant below its in_flight_share waits for memory",
         Hold::NoBackend => "no backend that could serve it is up",

@@ -228,6 +228,7 @@ fn wanted(word: &str) -> &str {
         "turn" => "its turn",
         "memory" => "memory",
         "prefill" => "prefills ahead",
+        "cached" => "its beginning",
         "tenant_limit" => "its tenant's limit",
         "others_share" => "others' share",
         "no_backend" => "a backend",

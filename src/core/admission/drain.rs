@@ -36,6 +36,10 @@ const SKIPPED: u32 = 32;
 /// changes the order of service, and the walk begins at its front again.
 const PASSED: u32 = 128;
 
+/// Waiters of a round that may wait on for what a backend has cached: they are looked
+/// at again in each, whatever failed before them.
+const HELD: u32 = 32;
+
 /// Growth makes the future peak lower token by token; looking more often than
 /// this costs more than it brings.
 pub(super) const GROWTH_PAUSE: Duration = Duration::from_millis(10);
@@ -47,6 +51,8 @@ enum Finding {
     NoRoom,
     /// Every backend it could go to has enough prefill on its way.
     Shut,
+    /// A backend that has its beginning is about to take it.
+    Held,
     /// Its deadline has come, whatever there is room for.
     Late,
     /// It is not its turn, whatever there is room for.
@@ -85,6 +91,7 @@ impl Admission {
         self.round.number += 1;
         self.round.resume = None;
         self.round.judging = false;
+        self.round.held = 0;
         self.failures.clear();
         self.round.again = false;
         self.round.grown = false;
@@ -138,6 +145,7 @@ impl Admission {
         let again = std::mem::take(&mut self.round.again);
         if again && !self.queue.is_empty() {
             self.failures.clear();
+            self.round.held = 0;
             self.round.number += 1;
             self.round.unfinished = true;
             out.push(Effect::Again);
@@ -234,6 +242,10 @@ impl Admission {
                 let mark = self.queue.mark_mut(turn.place());
                 self.failures.record_shut(&mark.asking);
                 mark.lacked = Lacked::Compute;
+            }
+            Finding::Held => {
+                self.round.held += 1;
+                self.queue.mark_mut(turn.place()).lacked = Lacked::Compute;
             }
             Finding::Late => {
                 self.expire(now, ticket, out);
@@ -349,7 +361,10 @@ impl Admission {
     fn find_room(&mut self, now: Time, ticket: TicketId) -> Finding {
         let size = self.queue.get(ticket).map(|waiter| waiter.size);
         let left = self.trunk.left_by(now, size.unwrap_or_default());
-        let sketch = Sketch::leaving(left);
+        let sketch = match self.round.held {
+            HELD => Sketch::leaving(left),
+            _ => Sketch::leaving(left).patient(),
+        };
         let finding = self.find_room_by(now, ticket, &sketch);
         self.round.looks += sketch.looks.get();
         finding
@@ -382,6 +397,7 @@ impl Admission {
         match placement {
             Some(placement) => Finding::Fits(placement),
             None if refuses && !fleet.is_served(asked, home, output) => Finding::Unserved,
+            None if sketch.is_held() => Finding::Held,
             None if may_hold && fleet.is_shut(asked, home) => Finding::Shut,
             None if may_hold => Finding::NoRoom,
             None => Finding::NotNow,

@@ -17,7 +17,7 @@ use crate::core::fit::Sketch;
 use crate::core::footprint::Shape;
 use crate::core::gates::Barrier;
 use crate::core::lengths::ClassKey;
-use crate::core::pace::Prefill;
+use crate::core::overlap::Uncached;
 use crate::core::placement::{Asked, Fleet, Placement, Prospect};
 use crate::core::reject::Reject;
 use crate::core::roster::Backend;
@@ -110,6 +110,9 @@ pub struct View {
     pub whole: Blocks,
     /// Predicted time to the first token, were it sent there now.
     pub first_token: Duration,
+    /// Tokens of the prompt's beginning that it probably has already, by what was
+    /// sent there.
+    pub cached: Tokens,
 }
 
 /// Whether a backend could take a request.
@@ -138,6 +141,7 @@ struct Quest<'a> {
     output: OutputLimit,
     open: [bool; Tier::ALL.len()],
     chosen: Option<Placement>,
+    work: Uncached,
 }
 
 // === impl Explanation ===
@@ -166,7 +170,7 @@ impl Admission {
             demand,
             shape: &shape,
             ticket: None,
-            sketch: &Sketch::leaving(leaves_free),
+            sketch: &Sketch::leaving(leaves_free).patient(),
         };
         let fleet = self.fleet(now);
         let (home, output) = match fleet.prospect(asked) {
@@ -179,7 +183,11 @@ impl Admission {
         let tokens = self.tokens_of(demand, output);
         let promise = self.promise_to(now, (demand, &shape), output);
         let held = self.held(demand, (tier, tokens));
-        let chosen = fleet.place(asked, tier, output);
+        let decision = self.decide(now, demand);
+        let chosen = match decision {
+            Decision::Admit(place) => Some(place),
+            Decision::Wait { .. } | Decision::Reject(_) => fleet.place(asked, tier, output),
+        };
         let quest = Quest {
             fleet,
             asked,
@@ -187,10 +195,11 @@ impl Admission {
             output,
             open: fleet.open_tiers(asked, tier),
             chosen,
+            work: fleet.overlap.uncached(demand),
         };
         let odds = self.odds(demand, output);
         Explanation {
-            decision: self.decide(now, demand),
+            decision,
             home,
             output,
             max_tokens: max_tokens(demand, chosen.map_or(output, |place| place.output)),
@@ -268,7 +277,8 @@ impl Quest<'_> {
             free: all.saturating_sub(used),
             prompt: blocks(Tokens::ZERO),
             whole: blocks(mean).max(at_once),
-            first_token: fleet.first_token_after(backend, Prefill::of(asked.demand)),
+            first_token: fleet.first_token_after(backend, self.work.on(backend.id)),
+            cached: self.work.cached_on(backend.id),
         }
     }
 
@@ -307,7 +317,7 @@ impl Quest<'_> {
         let too_large =
             !aside && backend.capacity.is_some() && !backend.could_hold(asked.shape, self.output);
         let size = too_large.then_some(Barrier::Size);
-        let work = Prefill::of(asked.demand);
+        let work = self.work.on(backend.id);
         let gates = || fleet.barrier(backend, asked, (&self.open, work));
         let trusted = backend.is_trusted_with(asked.demand.work);
         let trust = (!trusted).then_some(Barrier::Trust);

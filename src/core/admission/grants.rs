@@ -1,12 +1,15 @@
 //! Giving out leases: into the books, onto the clocks, out as a grant.
 
 use super::{Admission, Grant, MaxTokens, Reservation};
+use crate::core::backend::{BackendId, PrefixCaching};
 use crate::core::demand::{Demand, OutputLimit, Work};
 use crate::core::fairness::Charge;
 use crate::core::footprint::Shape;
 use crate::core::ledger::{Booking, Entry};
 use crate::core::lengths::ClassKey;
+use crate::core::overlap::is_cacheable;
 use crate::core::placement::Placement;
+use crate::core::prefix::PrefixTrail;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 use crate::core::waits::Caller;
@@ -32,11 +35,13 @@ impl Admission {
             tokens: entry.charged,
             cost: entry.cost,
         };
+        let cached = self.overlap.cached(place.backend, demand);
+        self.overlap.on_sent(place.backend, &entry.trail);
         let lease = self.ledger.take(place.backend, entry);
         self.age(now, place.backend);
         if demand.work != Work::Aside {
             self.on_taken(place.backend, lease);
-            self.on_sent(now, (place.backend, lease), demand);
+            self.on_sent(now, (place.backend, lease), (demand, cached));
         }
         self.note(now, place.backend);
         let capacity = self.capacity_of(place.backend);
@@ -65,6 +70,17 @@ impl Admission {
             waited: now - since,
             block_size: capacity.block_size,
             blocks: place.blocks,
+            cached,
+        }
+    }
+
+    /// The beginnings that `id` will have of `demand`, if it keeps any.
+    fn left_on(&self, id: BackendId, demand: &Demand) -> PrefixTrail {
+        let keeps = self.capacity_of(id).prefix_caching == PrefixCaching::Shared;
+        if keeps && is_cacheable(demand) {
+            demand.trail.clone()
+        } else {
+            PrefixTrail::default()
         }
     }
 
@@ -86,6 +102,7 @@ impl Admission {
                 Reservation::Forecast(_) => Booking::AsItGrows,
             },
             prefix: demand.prefix.clone(),
+            trail: self.left_on(place.backend, demand),
             charged: self.tokens_of(demand, place.output),
             usage,
             cost: self.cost_of(usage),

@@ -74,6 +74,7 @@ impl Admission {
         match (lacks, self.flows.withholds(claim)) {
             (Hold::NoBackend, _) => return Hold::NoBackend,
             (_, Some(withheld)) => return withheld,
+            (Hold::Memory, None) if self.is_held(now, ticket, waiter) => return Hold::Cached,
             (Hold::Memory, None) => {}
             (other, None) => return other,
         }
@@ -87,5 +88,18 @@ impl Admission {
             return Hold::Turn;
         }
         Hold::Memory
+    }
+
+    /// Whether it waits for a backend that has its beginning.
+    fn is_held(&self, now: Time, ticket: TicketId, waiter: &Waiter) -> bool {
+        let sketch = Sketch::leaving(self.trunk.left_by(now, waiter.size)).patient();
+        let asked = Asked {
+            demand: &waiter.demand,
+            shape: &waiter.shape,
+            ticket: Some(ticket),
+            sketch: &sketch,
+        };
+        let place = self.fleet(now).place(asked, waiter.home, waiter.output);
+        place.is_none() && sketch.is_held()
     }
 }

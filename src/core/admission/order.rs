@@ -19,6 +19,7 @@ use crate::core::demand::{Demand, OutputLimit};
 use crate::core::footprint::Shape;
 use crate::core::queue::{Lacked, TicketId, Waiter};
 use crate::core::time::Time;
+use crate::core::waits::Backlog;
 
 impl Admission {
     /// `demand` as a waiter that joins the line now, where it was found to stand.
@@ -72,6 +73,26 @@ impl Admission {
         let least = span(self.fleet(now).least_prefill(demand, shape));
         // At the very instant it still can.
         Some(wanted.before(least) + Duration::from_nanos(1))
+    }
+
+    /// Takes a waiter out of the line, with whatever was set aside for it.
+    pub(super) fn drop_waiter(&mut self, now: Time, ticket: TicketId) -> Option<Waiter> {
+        let waiter = self.queue.remove(ticket, &self.policy.queue)?;
+        let place = waiter.place(ticket);
+        let tenant = waiter.demand.tenant;
+        self.round.again |= self.flows.dequeue(now, (tenant, place), waiter.charge());
+        self.round.again |= self.queue.of_home(waiter.home) == 0;
+        if self.queue.is_empty() {
+            self.set_backlogged(now, Backlog::None);
+        }
+        for (row, backend) in self.table.rows.iter_mut().zip(&mut self.backends) {
+            if row.set_aside == Some(ticket) {
+                row.set_aside = None;
+                backend.set_aside = None;
+                self.round.again = true;
+            }
+        }
+        Some(waiter)
     }
 
     /// Refuses, if it is the next and still has no chance, a waiter that had none

@@ -89,6 +89,9 @@ pub struct Grant {
     pub block_size: BlockSize,
     /// Blocks taken.
     pub blocks: Blocks,
+    /// Tokens of the prompt's beginning that the backend probably has already, by
+    /// what was sent there.
+    pub cached: Tokens,
 }
 
 /// The output limit the engine must be told.

@@ -8,7 +8,8 @@ use crate::core::ahead::{FirstToken, Sent};
 use crate::core::backend::{BackendId, Tier};
 use crate::core::demand::{Demand, Progress, Work};
 use crate::core::ledger::LeaseId;
-use crate::core::pace::{Pace, Prefill, Sample};
+use crate::core::overlap::Overlap;
+use crate::core::pace::{Pace, Sample};
 use crate::core::time::Time;
 use crate::core::units::Tokens;
 
@@ -30,14 +31,14 @@ impl TierPaces {
 }
 
 impl Admission {
-    /// A request is on its way to `id`.
+    /// A request is on its way to `id`, which has `cached` tokens of it.
     pub(super) fn on_sent(
         &mut self,
         now: Time,
         (id, lease): (BackendId, LeaseId),
-        demand: &Demand,
+        (demand, cached): (&Demand, Tokens),
     ) {
-        let work = Prefill::of(demand);
+        let work = Overlap::prefill(cached, demand);
         let seen = demand.progress == Progress::Streamed && demand.work == Work::Generate;
         let first_token = if seen {
             FirstToken::Seen

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use super::{Admission, Effect};
 use crate::core::ahead::span;
-use crate::core::backend::{BackendFacts, BackendId, Capacity, Health, ServedId, Tier, Trust};
-use crate::core::ledger::LeaseId;
+use crate::core::backend::{
+    BackendFacts, BackendId, Capacity, Health, PrefixCaching, ServedId, Tier, Trust,
+};
+use crate::core::ledger::{Entry, LeaseId};
 use crate::core::pace::Prefill;
 use crate::core::placement::Reservation;
 use crate::core::roster::{Backend, Standing};
@@ -57,6 +59,9 @@ impl Admission {
     fn size(&mut self, id: BackendId) {
         if let Some(capacity) = self.backend(id).and_then(|backend| backend.capacity) {
             self.ledger.on_capacity(id, capacity);
+            if capacity.prefix_caching == PrefixCaching::PerSequence {
+                self.overlap.forget(id);
+            }
         }
     }
 
@@ -251,7 +256,17 @@ impl Admission {
     }
 
     /// If that was the trial, another may follow.
-    pub(super) fn on_given_back(&mut self, now: Time, id: BackendId, lease: LeaseId) {
+    pub(super) fn on_given_back(
+        &mut self,
+        now: Time,
+        (id, lease): (BackendId, LeaseId),
+        entry: &Entry,
+    ) {
+        let size = self.backend(id).and_then(|backend| backend.capacity);
+        if let Some(size) = size.map(|capacity| capacity.block_size) {
+            let own = entry.own.tokens(size);
+            self.overlap.on_ended(id, &entry.trail, own);
+        }
         if let Some(backend) = self.backend_mut(id) {
             backend.ahead.on_ended(now, lease);
             backend.trial = backend.trial.filter(|&trial| trial != lease);
@@ -271,6 +286,9 @@ impl Admission {
             backend.standing = standing;
             backend.set_aside = None;
         }
+        if standing == Standing::Restarted {
+            self.overlap.forget(id);
+        }
         self.close_retired(now, id);
         self.survey(now);
     }
@@ -280,6 +298,7 @@ impl Admission {
         let retired = self.backend(id).is_some_and(|backend| !backend.is_active());
         if retired && self.ledger.close_if_empty(id) {
             self.backends.retain(|backend| backend.id != id);
+            self.overlap.forget(id);
             self.survey(now);
         }
     }

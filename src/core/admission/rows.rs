@@ -33,7 +33,9 @@ impl Admission {
         let backend = &self.backends[place];
         let account = self.ledger.account(backend.id);
         let kind = self.table.rows[place].kind;
-        self.table.rows[place] = Row::of((backend, account), kind, self.terms(now));
+        let row = Row::of((backend, account), kind, self.terms(now));
+        self.overlap.keep(backend.id, row.unused());
+        self.table.rows[place] = row;
     }
 
     /// Where a backend stands in the pool: they are in the order of their generations.

@@ -6,6 +6,7 @@ const WAITS_FOR = {
   turn: ["its turn", "What comes free is kept for one that has waited longer."],
   memory: ["KV memory", "No backend it may go to has room for it."],
   prefill: ["prefill ahead", "Every backend it may go to has enough prefill on its way."],
+  cached: ["its beginning", "A backend that has its beginning cached is about to be the soonest."],
   tenant_limit: ["its own limit", "Its tenant holds as much KV as it may."],
   others_share: ["another's share", "What is free is wanted back by a tenant that holds less than its share."],
   no_backend: ["a backend", "No usable backend could serve it."],

@@ -1,5 +1,6 @@
 //! Decisions of a pool, one rule a test, with the numbers.
 
+mod beginnings;
 mod claims;
 mod engines;
 mod explain;

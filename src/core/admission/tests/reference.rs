@@ -6,7 +6,6 @@ use super::*;
 use crate::core::choice::{LARGER_TIER, PRESSURE};
 use crate::core::fit::Fit;
 use crate::core::gates::Choice;
-use crate::core::pace::Prefill;
 use crate::core::placement::{Asked, Fleet};
 
 /// A request that asks every backend.
@@ -32,10 +31,14 @@ impl Everyone<'_> {
     fn place_where(&self, may_take: impl Fn(&Backend) -> bool) -> Option<Placement> {
         let Self { fleet, asked, .. } = self;
         let open = fleet.open_tiers(*asked, self.home);
-        let gates = (&open, Prefill::of(asked.demand));
+        let work = fleet.overlap.uncached(asked.demand);
+        let clear = |one: &Backend| {
+            let gates = (&open, work.on(one.id));
+            fleet.barrier(one, *asked, gates).is_none()
+        };
         let backends = fleet.backends.iter();
         let open = backends
-            .filter(|one| may_take(one) && fleet.barrier(one, *asked, gates).is_none())
+            .filter(|one| may_take(one) && clear(one))
             .collect::<Vec<_>>();
         let mut ranked: Vec<_> = open.iter().map(|one| (self.cost(one), *one)).collect();
         ranked.sort_by(|(left, one), (right, other)| {
@@ -70,7 +73,7 @@ impl Everyone<'_> {
     fn cost(&self, one: &Backend) -> (bool, bool, f64) {
         let Self { fleet, asked, .. } = self;
         let account = fleet.ledger.account(one.id);
-        let first = fleet.first_token_after(one, Prefill::of(asked.demand));
+        let first = fleet.first_token_after(one, fleet.overlap.uncached(asked.demand).on(one.id));
         let used = one.capacity.map_or(1.0, |capacity| {
             let prompt = asked.shape.blocks(Tokens::ZERO, &capacity);
             let held = account.held() + one.foreign(fleet.now, fleet.observed_for) + prompt;
