@@ -354,9 +354,11 @@ fn the_gateways_own_access_log_is_a_trace() {
         status: Some(429),
         ..record(3)
     };
-    let lines =
-        [record(9), refused, record(0)].map(|record| serde_json::to_string(&record).unwrap());
-    let trace = read(lines.join("\n").as_bytes(), "access.jsonl", None).unwrap();
+    let mut lines = Vec::new();
+    for record in [record(9), refused, record(0)] {
+        record.write_line(&mut lines);
+    }
+    let trace = read(&lines[..], "access.jsonl", None).unwrap();
     assert_eq!(trace.format, Format::AccessLog);
     let rows: Vec<_> = trace
         .rows

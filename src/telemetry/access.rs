@@ -168,9 +168,7 @@ impl<W: Write> Output<W> {
         let mut records = 0;
         let mut next = Some(first);
         while let Some(record) = next {
-            serde_json::to_writer(&mut self.lines, &record)
-                .expect("numbers and names always have a JSON form");
-            self.lines.push(b'\n');
+            record.write_line(&mut self.lines);
             records += 1;
             let full = self.lines.len() >= BATCH_BYTES;
             next = if full {

@@ -9,6 +9,7 @@ mod access;
 mod diagnostics;
 mod history;
 mod labels;
+mod line;
 mod metric;
 mod metrics;
 mod outcome;

@@ -8,16 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ipnet::IpNet;
-use serde::{Serialize, Serializer};
 
 use crate::core::backend::Tier;
 
 /// One request, from arrival to the end of its answer. Durations are written in
 /// milliseconds with three places.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct AccessRecord {
     /// Wall clock at the headers' arrival; written as RFC 3339 in UTC.
-    #[serde(serialize_with = "rfc_3339")]
     pub arrival: SystemTime,
     /// The `x-request-id` of the answer.
     pub request_id: Arc<str>,
@@ -49,27 +47,21 @@ pub struct AccessRecord {
     /// Hashes of the prompt's beginnings, each about 512 tokens longer than the one
     /// before, as 16 hexadecimal digits each; salted anew at each start of the
     /// process. At most 256, and none where the beginnings are not known.
-    #[serde(serialize_with = "hexadecimal")]
     pub prefix_hashes: Vec<u64>,
     /// From the complete body to the grant or the end of the wait.
-    #[serde(serialize_with = "milliseconds")]
     pub queue_ms: Option<Duration>,
     /// From arrival to the first output.
-    #[serde(serialize_with = "milliseconds")]
     pub ttft_ms: Option<Duration>,
     /// From arrival to the end of the answer.
-    #[serde(serialize_with = "milliseconds")]
     pub duration_ms: Option<Duration>,
     /// How it ended.
     pub finish: Finish,
     /// The wait predicted on arrival, as likely longer as shorter, where it had to
     /// queue or would have had to.
-    #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_ms: Option<Duration>,
     /// The backend's name, where one was chosen.
     pub backend: Option<Arc<str>>,
     /// Its tier.
-    #[serde(serialize_with = "tier_name")]
     pub tier: Option<Tier>,
     /// The status sent; `null` where the client left before one was.
     pub status: Option<u16>,
@@ -81,7 +73,6 @@ pub struct AccessRecord {
     /// what never joined the line.
     pub charged_tokens: Option<u64>,
     /// The client's address, or its network, where `log.client_address` asks for it.
-    #[serde(serialize_with = "as_text")]
     pub client: Option<IpNet>,
     /// When a refused client was told to come back, in seconds.
     pub retry_after_s: Option<u64>,
@@ -89,14 +80,12 @@ pub struct AccessRecord {
     /// `move:` and a tier, `wait`, or `refuse:` and a reason.
     pub would: Option<Would>,
     /// The wait that four in five like it do not pass, as predicted on arrival.
-    #[serde(serialize_with = "milliseconds")]
     pub predicted_wait_q80_ms: Option<Duration>,
     /// What it had to wait for when it joined the line: `turn`, `tenant_limit`,
     /// `others_share`, `prefill`, `cached`, `memory` or `no_backend`.
     pub held_by: Option<&'static str>,
     /// The tier it belongs to; where it was sent to another, that had room, or
     /// nothing of its own was up.
-    #[serde(serialize_with = "tier_name")]
     pub home: Option<Tier>,
     /// Why that backend: `only`, `best`, `next` (better ones had no room) or `forced`
     /// (shadow mode).
@@ -119,8 +108,7 @@ pub enum Would {
 }
 
 /// What made a request special to admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Long-document traffic by footprint or by declaration.
     Long,
@@ -133,8 +121,7 @@ pub enum Class {
 }
 
 /// How far output tokens can be relied on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputPrecision {
     /// The engine's own figure.
     Exact,
@@ -145,8 +132,7 @@ pub enum OutputPrecision {
 }
 
 /// How a request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
     /// The answer was relayed to its end.
     Complete,
@@ -203,6 +189,20 @@ impl AccessRecord {
     }
 }
 
+// === impl Class ===
+
+impl Class {
+    /// The name in the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Long => "long",
+            Self::Documents => "documents",
+            Self::Media => "media",
+            Self::Tools => "tools",
+        }
+    }
+}
+
 // === impl Would ===
 
 impl Would {
@@ -215,46 +215,4 @@ impl Would {
             Self::Refuse(reason) => ["refuse", reason],
         }
     }
-}
-
-impl Serialize for Would {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let [what, reason] = self.labels();
-        match self {
-            Self::Admit | Self::Wait => serializer.serialize_str(what),
-            Self::Move(tier) => serializer.collect_str(&format_args!("{what}:{}", tier.name())),
-            Self::Refuse(_) => serializer.collect_str(&format_args!("{what}:{reason}")),
-        }
-    }
-}
-
-fn rfc_3339<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    let stamp = jiff::Timestamp::try_from(*time).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
-    serializer.collect_str(&format_args!("{stamp:.6}"))
-}
-
-fn milliseconds<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match time {
-        Some(time) => serializer.serialize_f64((time.as_secs_f64() * 1e6).round() / 1e3),
-        None => serializer.serialize_none(),
-    }
-}
-
-/// An address alone where the network is no larger.
-fn as_text<S: Serializer>(client: &Option<IpNet>, serializer: S) -> Result<S::Ok, S::Error> {
-    match client {
-        Some(one) if one.prefix_len() == one.max_prefix_len() => {
-            serializer.collect_str(&one.addr())
-        }
-        Some(network) => serializer.collect_str(network),
-        None => serializer.serialize_none(),
-    }
-}
-
-fn hexadecimal<S: Serializer>(hashes: &[u64], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(hashes.iter().map(|hash| format!("{hash:016x}")))
-}
-
-fn tier_name<S: Serializer>(tier: &Option<Tier>, serializer: S) -> Result<S::Ok, S::Error> {
-    tier.map(Tier::name).serialize(serializer)
 }

@@ -152,7 +152,7 @@ fn told_json(tenant: &TenantRef, path: &str, told: &Told) -> Value {
         "tenant": tenant.tenant.name,
         "path": path,
         "model": told.pool.as_ref().map(|pool| pool.name().to_string()),
-        "class": told.class,
+        "class": told.class.iter().map(|class| class.name()).collect::<Vec<_>>(),
         "prompt": told.prompt_tokens.map(|tokens| json!({
             "tokens": tokens,
             "precision": told.precision,
