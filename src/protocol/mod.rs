@@ -25,6 +25,7 @@ mod python;
 pub mod request;
 mod responses;
 pub mod route;
+mod skim;
 pub mod splice;
 pub mod sse;
 pub mod usage;

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::skim::Skim;
+
 /// Tokens of one answer, all sequences together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -45,7 +47,7 @@ pub struct Answer {
 }
 
 /// A usage object in any dialect.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct UsageJson {
     #[serde(default)]
     prompt_tokens: Option<u64>,
@@ -94,9 +96,136 @@ struct ChoiceJson<'a> {
 
 /// Usage and finish reasons of a complete, not streamed answer.
 ///
-/// One pass over the body; texts are skipped, not copied. `None` where the
-/// body is not a JSON object of this shape.
+/// One pass over the body; what says nothing of cost is passed over by its quotes
+/// and brackets, so that it may be broken within. `None` where the body is not an
+/// object of this shape.
 pub fn answer_of_body(body: &[u8]) -> Option<Answer> {
+    skimmed(body).or_else(|| parsed(body))
+}
+
+/// The same for a body that is written the way engines write it.
+fn skimmed(body: &[u8]) -> Option<Answer> {
+    let (mut usage, mut choices, mut status, mut stopped) = (None, None, None, None);
+    let mut skim = Skim::new(body);
+    skim.object(|skim, name| match name {
+        b"usage" => once(&mut usage, usage_object(skim)?),
+        b"choices" => once(&mut choices, reasons(skim)?),
+        b"status" => once(&mut status, stated(skim.value()?)?),
+        b"stop_reason" => once(&mut stopped, stated(skim.value()?)?),
+        _ => skim.value().map(drop),
+    })?;
+    let finish = match (choices.flatten(), stopped.flatten()) {
+        (Some(worst), _) => worst,
+        (None, Some(reason)) => Some(Finish::from_stop_reason(reason)),
+        (None, None) => status.flatten().map(|text| Finish::from_status(Some(text))),
+    };
+    let usage = usage.flatten();
+    skim.is_done().then(|| Answer {
+        usage: usage.and_then(UsageJson::told),
+        finish,
+    })
+}
+
+/// Keeps what a member says. A second of its name is for the parser to refuse.
+fn once<T>(kept: &mut Option<T>, value: T) -> Option<()> {
+    kept.replace(value).is_none().then_some(())
+}
+
+/// A value as text, without quotes; nothing for `null`.
+fn stated(value: &[u8]) -> Option<Option<&str>> {
+    let text = std::str::from_utf8(value).ok()?;
+    Some((text != "null").then(|| text.trim_matches('"')))
+}
+
+/// The worst finish reason of a list of choices; nothing for `null`.
+fn reasons(skim: &mut Skim<'_>) -> Option<Option<Option<Finish>>> {
+    if skim.null() {
+        return Some(None);
+    }
+    let mut worst: Option<Finish> = None;
+    skim.array(|skim| {
+        let mut reason = None;
+        skim.object(|skim, name| match name {
+            b"finish_reason" if skim.null() => once(&mut reason, None),
+            b"finish_reason" => {
+                let text = std::str::from_utf8(skim.plain()?).ok()?;
+                once(&mut reason, Some(Finish::from_reason(text)))
+            }
+            _ => skim.value().map(drop),
+        })?;
+        let reason: Option<Finish> = reason.flatten();
+        worst = worst.into_iter().chain(reason).reduce(Finish::worse);
+        Some(())
+    })?;
+    Some(Some(worst))
+}
+
+/// A usage object; nothing for `null`.
+fn usage_object(skim: &mut Skim<'_>) -> Option<Option<UsageJson>> {
+    if skim.null() {
+        return Some(None);
+    }
+    let (mut usage, mut seen) = (UsageJson::default(), 0u8);
+    skim.object(|skim, name| {
+        let (bit, place) = match name {
+            b"prompt_tokens" => (1, &mut usage.prompt_tokens),
+            b"completion_tokens" => (2, &mut usage.completion_tokens),
+            b"input_tokens" => (4, &mut usage.input_tokens),
+            b"output_tokens" => (8, &mut usage.output_tokens),
+            b"cache_read_input_tokens" => (16, &mut usage.cache_read_input_tokens),
+            b"cache_creation_input_tokens" => (32, &mut usage.cache_creation_input_tokens),
+            b"prompt_tokens_details" => {
+                return details(skim, (&mut seen, 64), &mut usage.prompt_tokens_details);
+            }
+            b"input_tokens_details" => {
+                return details(skim, (&mut seen, 128), &mut usage.input_tokens_details);
+            }
+            _ => return skim.value().map(drop),
+        };
+        mark(&mut seen, bit)?;
+        *place = number(skim)?;
+        Some(())
+    })?;
+    Some(Some(usage))
+}
+
+fn details(
+    skim: &mut Skim<'_>,
+    (seen, bit): (&mut u8, u8),
+    place: &mut Option<Details>,
+) -> Option<()> {
+    mark(seen, bit)?;
+    if skim.null() {
+        return Some(());
+    }
+    let mut cached = None;
+    skim.object(|skim, name| match name {
+        b"cached_tokens" => once(&mut cached, number(skim)?),
+        _ => skim.value().map(drop),
+    })?;
+    *place = Some(Details {
+        cached_tokens: cached.flatten(),
+    });
+    Some(())
+}
+
+/// Sets a bit that must not be set yet.
+fn mark(seen: &mut u8, bit: u8) -> Option<()> {
+    let is_first = *seen & bit == 0;
+    *seen |= bit;
+    is_first.then_some(())
+}
+
+/// A number from 0 on, or `null`.
+fn number(skim: &mut Skim<'_>) -> Option<Option<u64>> {
+    if skim.null() {
+        return Some(None);
+    }
+    skim.whole().map(Some)
+}
+
+/// The same for any JSON.
+fn parsed(body: &[u8]) -> Option<Answer> {
     let answer: AnswerJson<'_> = serde_json::from_slice(body).ok()?;
     let reasons = answer
         .choices
@@ -286,6 +415,56 @@ mod tests {
             Some(Answer::default())
         );
         assert_eq!(answer_of_body(b"<html>"), None);
+    }
+
+    #[test]
+    fn captured_answers_are_skimmed_and_say_the_same_when_parsed() {
+        for body in [
+            &include_bytes!("../../tests/golden/vllm-0.32/chat-n2.json")[..],
+            include_bytes!("../../tests/golden/vllm-0.32/chat-cached.json"),
+            br#"{"status":"incomplete","usage":{"input_tokens":9,"output_tokens":2}}"#,
+            br#"{"stop_reason":null,"status":"completed"}"#,
+            br#"{"stop_reason":"max_tokens","usage":{"input_tokens":1,"output_tokens":2,
+                "cache_read_input_tokens":5,"cache_creation_input_tokens":null}}"#,
+            br#"{"choices":[{"text":"\\\"}],","finish_reason":null},{"finish_reason":"null"}]}"#,
+            br#"{"choices":null,"stop_reason":"tool_use"}"#,
+            br#"{"choices":[]}"#,
+        ] {
+            let skimmed = skimmed(body);
+            assert!(skimmed.is_some(), "{}", String::from_utf8_lossy(body));
+            assert_eq!(skimmed, parsed(body));
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_is_left_to_the_parser() {
+        for body in [
+            &br#"{"usage":{"prompt_tokens":1},"usage":{"prompt_tokens":2}}"#[..],
+            br#"{"us\u0061ge":{"prompt_tokens":1}}"#,
+            br#"{"usage":{"prompt_tokens":1.0}}"#,
+            br#"{"usage":{"prompt_tokens":1,"prompt_tokens":1}}"#,
+            br#"{"usage":[1,2]}"#,
+            br#"{"choices":[{"finish_reason":"st\u006fp"}]}"#,
+            br#"{"choices":[["stop"]]}"#,
+            br#"{"choices":[{"finish_reason":"stop","finish_reason":null}]}"#,
+        ] {
+            assert_eq!(skimmed(body), None);
+            assert_eq!(answer_of_body(body), parsed(body));
+        }
+        let escaped = br#"{"choices":[{"finish_reason":"\u0061bort"}]}"#;
+        let finish = answer_of_body(escaped).and_then(|answer| answer.finish);
+        assert_eq!(finish, Some(Finish::Abort));
+    }
+
+    #[test]
+    fn an_answer_is_believed_its_cost_whatever_its_texts_are() {
+        let body = b"{\"choices\":[{\"text\":\"\xff\x01\"}],\"usage\":{\"prompt_tokens\":9}}";
+        assert_eq!(
+            usage_of_body(body).map(|usage| usage.prompt_tokens),
+            Some(9)
+        );
+        // Half an answer is none.
+        assert_eq!(answer_of_body(&body[..body.len() - 1]), None);
     }
 
     #[test]
