@@ -175,9 +175,9 @@ fn jinja(media: &MediaRules, files: ModelFiles, spec: CounterSpec) -> Result<Jin
         None => files.templates,
     };
     let templates = ModelTemplates::compile(&templates)?;
-    Ok(Jinja {
-        templates: templates.ok_or("the model has no chat template")?,
-        image: media.placeholder(),
-        defaults: Defaults::new(&files.special_tokens, &spec.template_kwargs),
-    })
+    Ok(Jinja::new(
+        templates.ok_or("the model has no chat template")?,
+        media.placeholder(),
+        Defaults::new(&files.special_tokens, &spec.template_kwargs),
+    ))
 }

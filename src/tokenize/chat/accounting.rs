@@ -12,14 +12,26 @@ const MARK: &str = "x-anthropic-billing-header";
 /// Texts lose their first line, and vanish where that is all of them. Only plain
 /// texts and parts of type `text` are looked at.
 pub(super) fn dropped(content: &Value) -> Option<Value> {
-    let parts = match content {
-        Value::String(_) => std::slice::from_ref(content),
-        Value::Array(parts) => parts,
-        _ => return None,
-    };
-    let is_marked = |part: &Value| text(part).and_then(rest).is_some();
+    let parts = parts(content)?;
     let any = parts.iter().any(is_marked);
     any.then(|| parts.iter().filter_map(kept).collect())
+}
+
+/// Whether the content of a system message has the line.
+pub(in crate::tokenize) fn is_accounted(content: &Value) -> bool {
+    parts(content).is_some_and(|parts| parts.iter().any(is_marked))
+}
+
+fn parts(content: &Value) -> Option<&[Value]> {
+    match content {
+        Value::String(_) => Some(std::slice::from_ref(content)),
+        Value::Array(parts) => Some(parts),
+        _ => None,
+    }
+}
+
+fn is_marked(part: &Value) -> bool {
+    text(part).and_then(rest).is_some()
 }
 
 fn text(part: &Value) -> Option<&str> {

@@ -13,6 +13,7 @@ mod values;
 mod variables;
 pub(super) mod weigh;
 
+pub(super) use accounting::is_accounted;
 pub(super) use conversation::Conversation;
 pub(super) use turn::Turn;
 pub(super) use values::{python_loads, spelled};

@@ -1,5 +1,6 @@
 //! Chat templates: most models.
 
+use super::shapes::Shapes;
 use super::{AddedTokens, Segment};
 use crate::tokenize::chat::{Conversation, Defaults, Odd, variables};
 use crate::tokenize::media::Placeholder;
@@ -8,19 +9,54 @@ use crate::tokenize::{ChatInput, CountError};
 
 /// The compiled templates of a model and the variables they always see.
 pub(in crate::tokenize) struct Jinja {
-    /// The templates.
-    pub(in crate::tokenize) templates: ModelTemplates,
+    templates: ModelTemplates,
     /// What stands for an image where the template takes contents as text.
-    pub(in crate::tokenize) image: Option<Placeholder>,
-    /// `bos_token` and its like, from the tokenizer's configuration, and the
-    /// operator's default variables.
-    pub(in crate::tokenize) defaults: Defaults,
+    image: Option<Placeholder>,
+    defaults: Defaults,
+    /// What the default template writes, where it need not be asked each time.
+    pub(super) shapes: Option<Shapes>,
 }
 
 // === impl Jinja ===
 
 impl Jinja {
+    /// Renders with `templates`, which always see `defaults`: `bos_token` and its like,
+    /// from the tokenizer's configuration, and the operator's default variables.
+    pub(in crate::tokenize) fn new(
+        templates: ModelTemplates,
+        image: Option<Placeholder>,
+        defaults: Defaults,
+    ) -> Self {
+        let shapes = templates.searched().map(Shapes::new);
+        Self {
+            templates,
+            image,
+            defaults,
+            shapes,
+        }
+    }
+
+    /// Whether one of the templates takes a system message only in front.
+    pub(super) const fn merges_system(&self) -> bool {
+        self.templates.merges_system()
+    }
+
     pub(super) fn render(&self, chat: &ChatInput<'_>) -> Result<Option<Vec<Segment>>, CountError> {
+        let by = |chat: &ChatInput<'_>| self.rendered(chat).ok().flatten();
+        let shapes = self.shapes.as_ref();
+        let text = match shapes.and_then(|shapes| shapes.render(chat, by)) {
+            Some(text) => Some(text),
+            None => self.rendered(chat)?,
+        };
+        let segment = |text| Segment::Text {
+            text,
+            added: AddedTokens::Recognised,
+        };
+        Ok(text.map(|text| vec![segment(text)]))
+    }
+
+    /// By the template itself.
+    pub(super) fn rendered(&self, chat: &ChatInput<'_>) -> Result<Option<String>, CountError> {
         if chat.chat_template.is_some() {
             return Ok(None);
         }
@@ -55,9 +91,6 @@ impl Jinja {
         if let Some(open_end) = open_end {
             open_end.cut(&mut text)?;
         }
-        Ok(Some(vec![Segment::Text {
-            text,
-            added: AddedTokens::Recognised,
-        }]))
+        Ok(Some(text))
     }
 }

@@ -9,6 +9,7 @@ mod harmony;
 mod jinja;
 mod mistral;
 mod pieces;
+mod shapes;
 
 use super::{ChatInput, CountError, Precision};
 
@@ -100,7 +101,7 @@ impl Renderer {
     /// for every renderer but a template that takes them where they stand.
     pub(super) const fn merges_system(&self) -> bool {
         match self {
-            Self::Jinja(jinja) => jinja.templates.merges_system(),
+            Self::Jinja(jinja) => jinja.merges_system(),
             Self::Harmony | Self::DeepSeek(_) | Self::Mistral(_) => true,
         }
     }

@@ -5,10 +5,12 @@
 //! the text is the same byte for byte, or rendering fails; work and memory of
 //! one render are bounded by fuel.
 
+mod code;
 mod content_format;
 mod dumps;
 mod environment;
 mod methods;
+mod parametric;
 mod text;
 
 use minijinja::{Environment, Value};
@@ -47,6 +49,8 @@ pub(super) struct ChatTemplate {
     merges_system: bool,
     /// Names that mean another thing where a mapping has them as keys.
     hidden_keys: Vec<&'static str>,
+    /// What it seeks in texts; `None` where it may look into them otherwise.
+    searched: Option<Vec<String>>,
 }
 
 impl ChatTemplate {
@@ -67,6 +71,7 @@ impl ChatTemplate {
                 .any(|role| source.contains(role)),
             merges_system: merges_system(source),
             hidden_keys: methods::read_as_keys(source),
+            searched: parametric::searched(source),
         })
     }
 
@@ -154,6 +159,13 @@ impl ModelTemplates {
             Some(with_tools) => self.default.merges_system || with_tools.merges_system,
             None => self.default.merges_system,
         }
+    }
+
+    /// What the default template seeks in texts; `None` where what it makes of a
+    /// conversation depends on its texts in other ways, or is shown no texts.
+    pub(super) fn searched(&self) -> Option<&[String]> {
+        let takes_texts = self.default.content_format == ContentFormat::Text;
+        self.default.searched.as_deref().filter(|_| takes_texts)
     }
 
     /// The template for a request with these tools, or without.
