@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use super::request::RequestError;
@@ -94,11 +95,15 @@ impl<'de> Visitor<'de> for Build<'_> {
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             let value = members.next_value_seed(self)?;
-            if object.contains_key(&key) {
-                let excerpt = || key.chars().take(EXCERPT_CHARS).collect();
-                self.twice.borrow_mut().get_or_insert_with(excerpt);
+            match object.entry(key) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(entry) => {
+                    let excerpt = || entry.key().chars().take(EXCERPT_CHARS).collect();
+                    self.twice.borrow_mut().get_or_insert_with(excerpt);
+                }
             }
-            object.insert(key, value);
         }
         Ok(Value::Object(object))
     }
