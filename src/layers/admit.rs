@@ -128,7 +128,7 @@ fn expired(letter: &Letter, reject: Reject) -> Reject {
 /// Charges the tenant's rate the most that `measured` may use. From here on the
 /// trail owns the charge, whatever becomes of the request.
 fn charge(measured: &Measured) -> Result<(), TenantError> {
-    let Letter { tenant, trail, .. } = &measured.letter;
+    let Letter { tenant, trail, .. } = &*measured.letter;
     let limits = &tenant.tenant.limits;
     let charge = tenant.rates.charge(limits, measured.outline.cost);
     trail.look_at_rates(tenant);

@@ -173,7 +173,7 @@ impl<C: Connector> Explain<C> {
         }
         let keyed = Keyed {
             traced: Traced {
-                head,
+                head: Box::new(head),
                 body,
                 trail: trail.clone(),
             },

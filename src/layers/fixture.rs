@@ -140,14 +140,14 @@ impl Fixture {
     /// A request with this body, parsed.
     pub(crate) fn parsed(&self, route: Route, body: &str) -> Parsed {
         let bytes = Bytes::copy_from_slice(body.as_bytes());
-        let request = owned(parse(route, &bytes).unwrap());
+        let request = Box::new(owned(parse(route, &bytes).unwrap()));
         let trail = Trail::begin("t", Some(route), Arc::clone(&self.telemetry));
         trail.note(|facts| {
             facts.record.model = Some(Arc::clone(self.pool.name()));
             facts.record.backend = Some(Arc::from("a"));
         });
-        let letter = Letter {
-            head: Request::new(()).into_parts().0,
+        let letter = Box::new(Letter {
+            head: Box::new(Request::new(()).into_parts().0),
             body: Body {
                 bytes,
                 share: Budget::new(1 << 20).share(self.tenant.id),
@@ -160,7 +160,7 @@ impl Fixture {
             path: "/v1/completions",
             pool: Arc::clone(&self.pool),
             served: ServedId(0),
-        };
+        });
         Parsed { letter, request }
     }
 

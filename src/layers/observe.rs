@@ -112,7 +112,7 @@ where
         let path = matched.map(|matched| matched.path);
         trail.trace(&head.headers, Target::new(&head.method, path));
         let answer = self.inner.call(Traced {
-            head,
+            head: Box::new(head),
             body,
             trail: trail.clone(),
         });
@@ -137,17 +137,35 @@ fn request_id(sent: Option<&HeaderValue>) -> String {
     };
     sent.and_then(|id| id.to_str().ok())
         .filter(sane)
-        .map_or_else(
-            || format!("req-{:032x}", rand::random::<u128>()),
-            str::to_owned,
-        )
+        .map_or_else(drawn_id, str::to_owned)
+}
+
+fn drawn_id() -> String {
+    let mut id = String::with_capacity(36);
+    id.push_str("req-");
+    push_hexadecimal(&rand::random::<[u8; 16]>(), &mut id);
+    id
+}
+
+/// Writes `bytes` as two digits each to the end of `text`.
+pub(super) fn push_hexadecimal(bytes: &[u8], text: &mut String) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
 }
 
 /// Says in headers what the steps decided.
 fn explain(facts: &Facts, headers: &mut HeaderMap) {
     let record = &facts.record;
     if let (Some(tokens), Some(precision)) = (record.prompt_tokens, record.precision) {
-        set(headers, PROMPT_TOKENS, &format!("{tokens};{precision}"));
+        set(
+            headers,
+            PROMPT_TOKENS,
+            &[&tokens.to_string(), ";", precision].concat(),
+        );
     }
     if let (Some(backend), BackendVisibility::Shown) = (&record.backend, facts.backend_name) {
         set(headers, BACKEND, backend);
@@ -156,10 +174,11 @@ fn explain(facts: &Facts, headers: &mut HeaderMap) {
         set(headers, TIER, tier.name());
     }
     if let Some(queued) = record.queue_ms {
-        set(headers, QUEUE_MS, &queued.as_millis().to_string());
+        let whole = u64::try_from(queued.as_millis()).unwrap_or(u64::MAX);
+        headers.insert(QUEUE_MS, HeaderValue::from(whole));
     }
     if let Some(tokens) = facts.set_output {
-        set(headers, MAX_TOKENS, &tokens.to_string());
+        headers.insert(MAX_TOKENS, HeaderValue::from(tokens.get()));
     }
     if let Some(standing) = &facts.standing {
         quota::tell(standing, headers);
@@ -212,5 +231,8 @@ mod tests {
         let long = HeaderValue::from_str(&"x".repeat(MAX_ID + 1)).unwrap();
         assert_eq!(request_id(Some(&long)).len(), 36);
         assert_ne!(request_id(None), request_id(None));
+        let mut text = "id-".to_owned();
+        push_hexadecimal(&[0x0f, 0xa0], &mut text);
+        assert_eq!(text, "id-0fa0");
     }
 }

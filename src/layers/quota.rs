@@ -11,6 +11,9 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::tenants::{Gauge, Standing};
 
+/// What all of the names begin with.
+const PREFIX: &str = "x-ratelimit-";
+
 /// Limit, remaining and reset of one meter.
 type Names = [HeaderName; 3];
 
@@ -28,12 +31,15 @@ const TOKENS: Names = [
 
 /// Puts `standing` in place of what an engine may have said of its own.
 pub(super) fn tell(standing: &Standing, headers: &mut HeaderMap) {
+    let is_one = |name: &HeaderName| name.as_str().starts_with(PREFIX);
+    let has_any = headers.keys().any(is_one);
     for (names, gauge) in [(REQUESTS, standing.requests), (TOKENS, standing.tokens)] {
         match gauge {
             Some(gauge) => set(names, gauge, headers),
-            None => names.into_iter().for_each(|name| {
+            None if has_any => names.into_iter().for_each(|name| {
                 headers.remove(name);
             }),
+            None => {}
         }
     }
 }

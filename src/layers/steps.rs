@@ -1,5 +1,6 @@
 //! What a request is at each depth of the stack.
 //!
+//! What is large is boxed, since each step moves what it takes into its future.
 //! Each step takes one of these and makes the next from it, so a request that
 //! was not counted cannot be admitted and one that was not admitted cannot be
 //! forwarded: there is no value to call the next step with.
@@ -29,7 +30,7 @@ use super::trail::Trail;
 
 /// A request with a trail; its body is not read.
 pub struct Traced<B> {
-    pub(super) head: Parts,
+    pub(super) head: Box<Parts>,
     pub(super) body: B,
     pub(super) trail: Trail,
 }
@@ -44,13 +45,13 @@ pub struct Keyed<B> {
 
 /// A request that was read to its end, means something and names a pool.
 pub struct Parsed {
-    pub(super) letter: Letter,
-    pub(super) request: Request<'static>,
+    pub(super) letter: Box<Letter>,
+    pub(super) request: Box<Request<'static>>,
 }
 
 /// What is sent on, and for whom; everything of a request but what it asks.
 pub struct Letter {
-    pub(super) head: Parts,
+    pub(super) head: Box<Parts>,
     pub(super) body: Body,
     pub(super) trail: Trail,
     pub(super) tenant: TenantRef,
@@ -75,9 +76,9 @@ pub struct Body {
 
 /// A request that was counted.
 pub struct Measured {
-    pub(super) letter: Letter,
+    pub(super) letter: Box<Letter>,
     pub(super) demand: Demand,
-    pub(super) outline: Outline,
+    pub(super) outline: Box<Outline>,
 }
 
 /// What forward and relay must know of the request once the prompt is counted.

@@ -148,12 +148,13 @@ impl Trail {
 
     /// A stage of its trace begins; it ends when the answer is dropped.
     pub fn enter(&self, stage: Stage) -> Lap {
-        let now = self.0.started.elapsed();
         let mut facts = self.0.facts();
-        let journey = facts.journey.as_mut();
-        let leg = journey.map(|journey| journey.enter(stage, now));
+        let Some(journey) = facts.journey.as_mut() else {
+            return Lap(None);
+        };
+        let leg = journey.enter(stage, self.0.started.elapsed());
         drop(facts);
-        Lap(leg.map(|leg| (self.clone(), leg)))
+        Lap(Some((self.clone(), leg)))
     }
 
     /// Notes what its tenant's rates have left at this moment.

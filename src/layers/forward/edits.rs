@@ -15,14 +15,14 @@ use crate::core::units::Tokens;
 use crate::protocol::request::{Stream, StreamUsage};
 use crate::protocol::{Edit, Key, limit_output, splice};
 
-use crate::layers::observe::REQUEST_ID;
+use crate::layers::observe::{REQUEST_ID, push_hexadecimal};
 use crate::layers::steps::Measured;
 
 /// Headers of a client that pass: what says how the body is to be read and the
 /// answer to be written, and what ties traces together. Everything else stays
 /// here: keys and cookies, where the client is and who it says it is, and orders
 /// that engines or routers before them take (ranks, priorities, fairness).
-const PASSED: [HeaderName; 8] = [
+static PASSED: [HeaderName; 8] = [
     ACCEPT,
     CONTENT_TYPE,
     USER_AGENT,
@@ -92,13 +92,16 @@ fn edits(measured: &Measured, set: Option<Tokens>) -> Vec<Edit> {
 /// engines before 0.14 fail on two requests of one id, and clients repeat theirs.
 fn headers(sent: &HeaderMap, id: &str) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(PASSED.len() + 1);
-    for name in PASSED {
-        for value in sent.get_all(&name) {
-            headers.append(&name, value.clone());
+    for (name, value) in sent {
+        if PASSED.contains(name) {
+            headers.append(name, value.clone());
         }
     }
-    let unique = format!("{id}-{:08x}", rand::random::<u32>());
-    let unique = HeaderValue::from_str(&unique).expect("a sane id and digits make a header value");
+    let mut unique = String::with_capacity(id.len() + 9);
+    unique.push_str(id);
+    unique.push('-');
+    push_hexadecimal(&rand::random::<[u8; 4]>(), &mut unique);
+    let unique = HeaderValue::try_from(unique).expect("a sane id and digits make a header value");
     headers.insert(REQUEST_ID, unique);
     headers
 }

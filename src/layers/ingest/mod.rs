@@ -116,7 +116,7 @@ impl IngestLayer {
             record.max_tokens = request.max_tokens.filter(|tokens| *tokens > 0);
             record.class = classes(&request);
         });
-        let letter = Letter {
+        let letter = Box::new(Letter {
             head,
             body,
             trail,
@@ -127,7 +127,7 @@ impl IngestLayer {
             path,
             pool,
             served,
-        };
+        });
         Ok(Parsed { letter, request })
     }
 
@@ -153,7 +153,7 @@ impl IngestLayer {
         (route, headers): (Route, &HeaderMap),
         body: &Body,
         (tenant, snapshot): (&TenantRef, &Arc<Snapshot>),
-    ) -> Result<Request<'static>, Refusal> {
+    ) -> Result<Box<Request<'static>>, Refusal> {
         let bytes = body.bytes.clone();
         // All of them: of two headers, an engine could read the other.
         let media = headers.get_all(CONTENT_TYPE).iter();
@@ -163,11 +163,11 @@ impl IngestLayer {
         });
         let snapshot = Arc::clone(snapshot);
         let read = move || match form {
-            Some(media) => Ok(parse_form(&media, &bytes)?),
+            Some(media) => Ok(Box::new(parse_form(&media, &bytes)?)),
             None => {
                 let request = parse(route, &bytes)?;
                 media::check(&snapshot.config.content, &request, &bytes)?;
-                Ok(owned(request))
+                Ok(Box::new(owned(request)))
             }
         };
         let read = if body.bytes.len() < INLINE_BYTES {

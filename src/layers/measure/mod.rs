@@ -160,7 +160,7 @@ impl<C: Connector> MeasureLayer<C> {
         Ok(Measured {
             letter,
             demand,
-            outline,
+            outline: Box::new(outline),
         })
     }
 }

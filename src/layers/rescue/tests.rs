@@ -267,7 +267,7 @@ async fn a_panic_below_is_answered_as_a_bug_of_ours() {
         Ok::<_, Refusal>(Response::new(empty))
     });
     let traced = Traced {
-        head: Request::new(()).into_parts().0,
+        head: Box::new(Request::new(()).into_parts().0),
         body: (),
         trail: Trail::begin("t", None, Arc::clone(&fixture.telemetry)),
     };
@@ -290,7 +290,7 @@ async fn a_wrong_method_on_anthropics_path_is_answered_in_its_shape() {
         .into_parts()
         .0;
     let traced = Traced {
-        head,
+        head: Box::new(head),
         body: (),
         trail: Trail::begin("t", None, Arc::clone(&fixture.telemetry)),
     };
