@@ -54,6 +54,10 @@ pub struct Forward<C> {
 }
 
 /// What became of sending.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one is made for each request, and taken apart at once"
+)]
 enum Sent {
     Answered(Response<Answering>),
     Failed(SendError),
