@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, StreamError};
 use super::findings::{Choices, Findings};
+use super::refrain::Refrain;
 
 /// Longest part of an engine's error message that is kept, in characters.
 const MESSAGE_CHARS: usize = 300;
@@ -31,10 +32,18 @@ pub(super) struct Key {
 
 static CHOICES: LazyLock<Key> = LazyLock::new(|| Key::new("\"choices\""));
 
-/// Adds what `event` says to `facts`. `scratch` is used for events whose data
-/// spans lines. Linear in the event.
-pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) -> Shape {
-    let Some(data) = data(event, scratch) else {
+/// What is kept from one event to the next.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// For events whose data spans lines.
+    pub(super) scratch: Vec<u8>,
+    /// What the last one has in common with those that follow, where it may.
+    pub(super) refrain: Refrain,
+}
+
+/// Adds what `event` says to `facts`. Linear in the event.
+pub(super) fn inspect(event: &[u8], memory: &mut Memory, facts: &mut Facts) -> Shape {
+    let Some(data) = data(event, &mut memory.scratch) else {
         return Shape::Ordinary;
     };
     if data == b"[DONE]" {
@@ -42,6 +51,9 @@ pub(super) fn inspect(event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) ->
         return Shape::Ordinary;
     }
     let found = Findings::of(data);
+    if let Some(left) = found.only_text() {
+        memory.refrain.learn(event, data, left);
+    }
     // A stream of 4 billion events is not one that has to be counted exactly.
     facts.data_events = facts.data_events.saturating_add(1);
     if found.choices == Choices::Some {
@@ -207,7 +219,7 @@ mod tests {
 
     fn facts(event: &str) -> Facts {
         let mut facts = Facts::default();
-        inspect(event.as_bytes(), &mut Vec::new(), &mut facts);
+        inspect(event.as_bytes(), &mut Memory::default(), &mut facts);
         facts
     }
 

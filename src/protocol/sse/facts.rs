@@ -76,6 +76,14 @@ impl Facts {
         self.done |= later.done;
     }
 
+    /// One more event came with this much output and nothing else.
+    pub(super) fn hear(&mut self, output_bytes: usize) {
+        let output_bytes = u64::try_from(output_bytes).unwrap_or(u64::MAX);
+        self.data_events = self.data_events.saturating_add(1);
+        self.token_events = self.token_events.saturating_add(1);
+        self.output_bytes = self.output_bytes.saturating_add(output_bytes);
+    }
+
     pub(super) fn on_finish(&mut self, later: Option<Finish>) {
         self.finish = match (self.finish, later) {
             (Some(earlier), Some(later)) => Some(earlier.worse(later)),

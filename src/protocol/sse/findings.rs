@@ -104,6 +104,8 @@ pub(super) struct Findings {
     /// Whether an error is named anywhere.
     pub(super) names_error: bool,
     carrier: Carrier,
+    /// Texts in it, and how many bytes before the end of the data the last begins.
+    texts: (u32, usize),
 }
 
 // === impl Findings ===
@@ -130,6 +132,21 @@ impl Findings {
     /// a role.
     pub(super) const fn carries_output(&self) -> bool {
         matches!(self.carrier, Carrier::Text | Carrier::Delta)
+    }
+
+    /// Where the one text begins that is all the event brings, as the bytes from
+    /// there to the end of the data; `None` where it brings more, or less.
+    pub(super) fn only_text(&self) -> Option<usize> {
+        let is_plain = self.choices == Choices::Some
+            && self.carries_output()
+            && self.usage.is_none()
+            && self.finish.is_none()
+            && !self.is_account
+            && !self.names_error;
+        match self.texts {
+            (1, left) if is_plain && self.output_bytes > 0 => Some(left),
+            _ => None,
+        }
     }
 
     fn note(&mut self, name: Name, value: &[u8]) {
@@ -176,8 +193,10 @@ impl Findings {
     }
 
     fn note_output(&mut self, value: &[u8]) {
-        let bytes = value.strip_prefix(b"\"").map_or(0, text_bytes);
-        self.output_bytes = self.output_bytes.saturating_add(bytes);
+        if let Some(text) = value.strip_prefix(b"\"") {
+            self.texts = (self.texts.0.saturating_add(1), value.len());
+            self.output_bytes = self.output_bytes.saturating_add(text_bytes(text));
+        }
     }
 }
 

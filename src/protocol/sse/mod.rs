@@ -13,6 +13,7 @@ mod facts;
 mod findings;
 mod named;
 mod output;
+mod refrain;
 mod scanner;
 
 pub use facts::{EndState, Facts, StreamError, Tail};

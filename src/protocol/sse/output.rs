@@ -42,7 +42,7 @@ pub(super) fn text_bytes(mut text: &[u8]) -> u64 {
 }
 
 /// Bytes of `\uXXXX` in UTF-8; half of a pair is half of its four.
-fn unit_bytes(digits: [u8; 4]) -> usize {
+pub(super) fn unit_bytes(digits: [u8; 4]) -> usize {
     let unit = std::str::from_utf8(&digits)
         .ok()
         .and_then(|digits| u16::from_str_radix(digits, 16).ok());

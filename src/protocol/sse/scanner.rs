@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::event::{self, Shape, may_be_usage};
+use super::event::{self, Memory, Shape, may_be_usage};
 use super::facts::{EndState, Facts, Tail};
 use super::named::{self, Large, Names};
 
@@ -39,7 +39,7 @@ pub struct Scanner {
     seen: Facts,
     /// Bytes of the current event from earlier chunks; empty once it is too large.
     carry: Vec<u8>,
-    scratch: Vec<u8>,
+    memory: Memory,
     event: Event,
     /// Of a named event that is too large to be kept.
     large: Large,
@@ -93,7 +93,7 @@ impl Scanner {
             mode,
             seen: Facts::default(),
             carry: Vec::new(),
-            scratch: Vec::new(),
+            memory: Memory::default(),
             event: Event::default(),
             large: Large::default(),
             line_is_empty: true,
@@ -115,10 +115,14 @@ impl Scanner {
         if start > 0 && self.removed {
             output.cuts.push(0..start);
         }
+        if !self.event.begun {
+            at += self.hear(&chunk[at..], &mut facts);
+            start = at;
+        }
         while let Some(end) = self.event_end(&chunk, at) {
             self.end_event(&chunk, start..end, &mut output, &mut facts);
-            start = end;
-            at = end;
+            start = end + self.hear(&chunk[end..], &mut facts);
+            at = start;
         }
         if start < chunk.len() {
             self.keep_rest(&chunk, start, &mut output);
@@ -167,7 +171,7 @@ impl Scanner {
         let mut facts = Facts::default();
         let shape = match too_large {
             true => skipped(&mut facts),
-            false => inspect(self.mode, &self.carry, &mut self.scratch, &mut facts),
+            false => inspect(self.mode, &self.carry, &mut self.memory, &mut facts),
         };
         let passes = held > 0 && shape == Shape::Ordinary;
         let bytes = passes.then(|| Bytes::from(std::mem::take(&mut self.carry)));
@@ -180,6 +184,21 @@ impl Scanner {
         };
         *self = Self::new(self.mode);
         (bytes, EndState { seen, tail })
+    }
+
+    /// Counts the events at the beginning of `rest` that say what the one before them
+    /// said with another text; how long they are. No event has begun there.
+    fn hear(&mut self, rest: &[u8], facts: &mut Facts) -> usize {
+        let mut at = 0;
+        if self.mode.names().is_some() || self.after_cr {
+            return at;
+        }
+        while let Some(heard) = self.memory.refrain.hear(&rest[at..]) {
+            at += heard.length;
+            facts.hear(heard.output_bytes);
+            self.removed = false;
+        }
+        at
     }
 
     /// Offset after the LF that completes a CRLF cut in two by the chunks.
@@ -218,10 +237,10 @@ impl Scanner {
         let shape = if self.event.too_large || self.carry.len() + bytes.len() > MAX_EVENT_BYTES {
             self.end_large(bytes, facts)
         } else if self.carry.is_empty() {
-            inspect(self.mode, bytes, &mut self.scratch, facts)
+            inspect(self.mode, bytes, &mut self.memory, facts)
         } else {
             self.carry.extend_from_slice(bytes);
-            inspect(self.mode, &self.carry, &mut self.scratch, facts)
+            inspect(self.mode, &self.carry, &mut self.memory, facts)
         };
         self.removed = self.may_remove() && shape == Shape::UsageOnly;
         if self.removed {
@@ -295,11 +314,11 @@ impl Scanner {
     }
 }
 
-fn inspect(mode: ScanMode, event: &[u8], scratch: &mut Vec<u8>, facts: &mut Facts) -> Shape {
+fn inspect(mode: ScanMode, event: &[u8], memory: &mut Memory, facts: &mut Facts) -> Shape {
     let Some(names) = mode.names() else {
-        return event::inspect(event, scratch, facts);
+        return event::inspect(event, memory, facts);
     };
-    if let Some(data) = event::data(event, scratch) {
+    if let Some(data) = event::data(event, &mut memory.scratch) {
         named::inspect(names, event, data, facts);
     }
     Shape::Ordinary

@@ -347,4 +347,74 @@ proptest! {
         prop_assert_eq!(String::from_utf8(bytes).unwrap(), expected);
         prop_assert_eq!(end.seen.usage.is_some(), events.iter().any(|event| is_usage(&event)));
     }
+
+    #[test]
+    fn an_event_like_the_last_says_what_it_would_say_by_itself(
+        texts in prop::collection::vec(text(), 1..20),
+        shape in shape(),
+        cut in 1_usize..60,
+    ) {
+        let events: Vec<String> = texts.iter().map(|text| shape.replace("TEXT", text)).collect();
+        let stream = events.concat();
+        for mode in [ScanMode::Observe, ScanMode::StripUsage] {
+            let together = whole(mode, stream.as_bytes());
+            // An event in two pieces is always looked into.
+            let pieces = events.iter().flat_map(|event| {
+                let (one, two) = event.as_bytes().split_at(cut);
+                [one, two]
+            });
+            prop_assert_eq!(&together, &run(mode, pieces));
+            let mut facts = Facts::default();
+            for event in &events {
+                facts.merge(&whole(mode, event.as_bytes()).1.seen);
+            }
+            prop_assert_eq!(&together.1.seen, &facts);
+        }
+    }
+}
+
+/// Texts as engines write them, and some they should not.
+fn text() -> impl Strategy<Value = String> {
+    prop::sample::select(vec![
+        " the",
+        "",
+        "a",
+        "\\n",
+        "\\\"",
+        "\\u00e9",
+        "\\ud83d\\ude00",
+        "\\\"usage\\\":{}",
+        "usage",
+        "error",
+        "\\\"error",
+        "}",
+        "]",
+        ",",
+        "\u{2028}",
+        "choices",
+        "\\\\",
+        "a\",\"content\":\"b",
+        "\\u12",
+        "\\",
+        "a\nb",
+        "x\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2},\"y\":[{\"z\":{\"w\":\"",
+    ])
+    .prop_map(str::to_owned)
+}
+
+/// Events around a text.
+fn shape() -> impl Strategy<Value = String> {
+    prop::sample::select(vec![
+        "data: {\"id\":\"a\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"TEXT\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n",
+        "data: {\"choices\":[{\"index\":0,\"text\":\"TEXT\",\"finish_reason\":null}],\"usage\":null}\n\n",
+        "id: 1234567890123456789012345678901234567890123456789012345\ndata: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"reasoning\":\"TEXT\"}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"tool_calls\":[{\"function\":{\"arguments\":\"TEXT\"}}]}}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\",\"refusal\":\"TEXT\"},\"index\":0}]}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"}}],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"},\"finish_reason\":\"stop\"}]}\n\n",
+        "data: {\"content\":\"TEXT\",\"choices\":[{\"delta\":{\"content\":\"x\"}}]}          \n\n",
+        "data: {\"error\":null,\"choices\":[{\"delta\":{\"content\":\"TEXT\"}}],\"object\":\"error\"}\n\n",
+        "data: {\"choices\":[{\"delta\":{\"content\":\"TEXT\"},\"long\":\"1234567890\"}]}\r\n\r\n",
+    ])
+    .prop_map(str::to_owned)
 }
