@@ -207,69 +207,62 @@ mod tests {
         read(&mut BytesMut::from(text), &Method::POST)
     }
 
+    /// What follows a head of these lines, and whether the connection stays.
+    fn told(lines: &str) -> (Framing, bool) {
+        let head = read_all(&format!("HTTP/{lines}\r\n")).unwrap().unwrap();
+        (head.framing, head.keeps_alive)
+    }
+
     #[test]
     fn what_follows_a_head_is_told_by_it() {
-        for (lines, framing, keeps_alive) in [
+        for (lines, framing) in [
+            ("200 OK\r\ncontent-length: 3\r\n", Framing::Length(3)),
+            ("200 OK\r\ncontent-length: 0\r\n", Framing::Over),
+            ("204 No Content\r\n", Framing::Over),
+            ("304 Not Modified\r\ncontent-length: 9\r\n", Framing::Over),
             (
-                "1.1 200 OK\r\ncontent-length: 3\r\n",
-                Framing::Length(3),
-                true,
-            ),
-            (
-                "1.1 200 OK\r\ncontent-length: 3, 3\r\n",
-                Framing::Length(3),
-                false,
-            ),
-            ("1.1 200 OK\r\ncontent-length: 0\r\n", Framing::Over, true),
-            ("1.1 200 OK\r\n", Framing::Close, false),
-            ("1.1 204 No Content\r\n", Framing::Over, true),
-            (
-                "1.1 304 Not Modified\r\ncontent-length: 9\r\n",
-                Framing::Over,
-                true,
-            ),
-            ("1.1 101 Switching Protocols\r\n", Framing::Over, false),
-            (
-                "1.1 200 OK\r\ntransfer-encoding: Chunked\r\n",
+                "200 OK\r\ntransfer-encoding: Chunked\r\n",
                 Framing::chunked(),
-                true,
-            ),
-            (
-                "1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: gzip, chunked\r\n",
-                Framing::chunked(),
-                false,
-            ),
-            (
-                "1.1 200 OK\r\ntransfer-encoding: chunked, gzip\r\n",
-                Framing::Close,
-                false,
-            ),
-            (
-                "1.1 200 OK\r\nconnection: x, Close\r\nconnection: keep-alive\r\ncontent-length: 3\r\n",
-                Framing::Length(3),
-                false,
-            ),
-            (
-                "1.0 200 OK\r\ncontent-length: 3\r\n",
-                Framing::Length(3),
-                false,
-            ),
-            (
-                "1.0 200 OK\r\ncontent-length: 3\r\nconnection: keep-alive\r\n",
-                Framing::Length(3),
-                true,
             ),
         ] {
-            let head = read_all(&format!("HTTP/{lines}\r\n")).unwrap().unwrap();
-            assert_eq!(
-                (head.framing, head.keeps_alive),
-                (framing, keeps_alive),
-                "{lines}"
-            );
+            assert_eq!(told(&format!("1.1 {lines}")), (framing, true), "{lines}");
         }
         let text = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n";
         let head = read(&mut BytesMut::from(text), &Method::HEAD).unwrap();
         assert!(head.unwrap().framing.is_over());
+    }
+
+    #[test]
+    fn a_connection_stays_where_everything_was_said_in_the_usual_way() {
+        let length = "content-length: 3\r\n";
+        let kept = format!("1.0 200 OK\r\n{length}connection: keep-alive\r\n");
+        assert_eq!(told(&kept), (Framing::Length(3), true));
+        let coded = "200 OK\r\ntransfer-encoding";
+        let closes = "connection: x, Close\r\nconnection: keep-alive\r\n";
+        for (lines, framing) in [
+            ("1.1 200 OK\r\n".to_owned(), Framing::Close),
+            ("1.1 101 Switching Protocols\r\n".to_owned(), Framing::Over),
+            (
+                format!("1.1 200 OK\r\n{length}{length}"),
+                Framing::Length(3),
+            ),
+            (
+                format!("1.1 {coded}: gzip, chunked\r\n"),
+                Framing::chunked(),
+            ),
+            (
+                format!("1.1 {coded}: chunked\r\n{length}"),
+                Framing::chunked(),
+            ),
+            (format!("1.1 {coded}: chunked, gzip\r\n"), Framing::Close),
+            (
+                format!("1.1 200 OK\r\n{length}{closes}"),
+                Framing::Length(3),
+            ),
+            (format!("1.0 200 OK\r\n{length}"), Framing::Length(3)),
+        ] {
+            assert_eq!(told(&lines), (framing, false), "{lines}");
+        }
     }
 
     #[test]
