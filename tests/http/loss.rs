@@ -263,6 +263,29 @@ async fn a_plain_answer_that_breaks_off_is_cut_too() {
 }
 
 #[tokio::test]
+async fn a_plain_answer_that_is_cut_as_it_comes_has_its_head_all_the_same() {
+    let (stand, fake) = gateway().await;
+    let all = [
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n{\"id\":1",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n7\r\n{\"id\":1\r\nX\r\n",
+    ];
+    for text in all {
+        let mut client = stand.send(&Ask::tokens(4, "")).await;
+        let mut call = fake.call().await;
+        call.say(text.as_bytes()).await;
+        call.close();
+        let head = client.0.head().await.unwrap();
+        assert_eq!(head.second_word(), "200");
+        let (body, ending) = client.0.body(&head).await;
+        assert!("{\"id\":1".as_bytes().starts_with(&body), "{body:?}");
+        assert_ne!(ending, Ending::Whole);
+    }
+    assert_eq!(stand.settle().await["failed"], 3);
+    fake.check();
+}
+
+#[tokio::test]
 async fn an_error_the_engine_puts_into_its_stream_passes_untouched_and_counts() {
     let (stand, fake) = gateway().await;
     let error = "data: {\"error\":{\"message\":\"EngineCore died\",\"type\":\"InternalServerError\",\"param\":null,\"code\":500}}\n\n";

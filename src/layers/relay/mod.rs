@@ -85,6 +85,9 @@ enum Phase {
     Breaking(Bytes),
     /// The event is out; the cut follows.
     Lingering(Pin<Box<Sleep>>),
+    /// The cut follows, after one turn in which what was given goes out: the
+    /// connection code drops what it has not written, the head too.
+    Waning,
     /// Cut at the next poll.
     Cutting,
     /// Over.
@@ -255,7 +258,7 @@ where
             let event = cause.error().to_sse_event(self.account.dialect());
             Phase::Breaking([ended.closing, &event].concat().into())
         } else {
-            Phase::Cutting
+            Phase::Waning
         };
     }
 
@@ -276,6 +279,11 @@ where
                     return Poll::Pending;
                 }
                 Poll::Ready(Some(Err(Cut)))
+            }
+            Phase::Waning => {
+                self.phase = Phase::Cutting;
+                cx.waker().wake_by_ref();
+                Poll::Pending
             }
             Phase::Cutting => Poll::Ready(Some(Err(Cut))),
             Phase::Ended => Poll::Ready(None),
