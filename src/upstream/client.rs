@@ -314,8 +314,9 @@ impl<C: Connector> Client<C> {
     ///
     /// Only path, query, method, body and end-to-end headers of `request` are
     /// kept; credentials, `Host` and rank become those of `endpoint`. The answer
-    /// is stripped of the headers of its connection. Dropping the future or the
-    /// answer's body closes the connection, unless the body was read to its end.
+    /// is stripped of the headers of its connection and is one of HTTP/1.1.
+    /// Dropping the future or the answer's body closes the connection, unless the
+    /// body was read to its end.
     ///
     /// # Errors
     /// Where no headers came; [`SendError::delivery`] says whether the engine may
@@ -344,6 +345,9 @@ impl<C: Connector> Client<C> {
             return Err(SendError::NotHttp);
         }
         headers::strip_hop_by_hop(response.headers_mut());
+        // What the engine speaks is its own: passed on as HTTP/1.0, a body that breaks
+        // off would look whole.
+        *response.version_mut() = Version::HTTP_11;
         Ok(response)
     }
 

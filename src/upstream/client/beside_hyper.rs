@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{Request, StatusCode};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
@@ -132,11 +133,15 @@ async fn engine(mut io: DuplexStream, text: Vec<u8>, sizes: Vec<usize>) {
     }
 }
 
+/// All but the length, which is told once here, however often it was.
 fn headers(headers: &http::HeaderMap) -> Vec<(String, Vec<u8>)> {
     let pair = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         (name.to_string(), value.as_bytes().to_vec())
     };
-    headers.iter().map(pair).collect()
+    let all = headers.iter();
+    all.filter(|(name, _)| *name != CONTENT_LENGTH)
+        .map(pair)
+        .collect()
 }
 
 async fn ours(io: DuplexStream) -> Option<Read> {

@@ -126,7 +126,7 @@ fn parse(input: &[u8]) -> Result<Option<(usize, Response<()>)>, Unreadable> {
 // === impl Head ===
 
 impl Head {
-    fn of(response: Response<()>, method: &Method) -> Result<Self, Unreadable> {
+    fn of(mut response: Response<()>, method: &Method) -> Result<Self, Unreadable> {
         let (status, version) = (response.status(), response.version());
         let headers = response.headers();
         let (framing, stays) = match status {
@@ -136,6 +136,11 @@ impl Head {
             _ => framing(headers, version)?,
         };
         let keeps_alive = stays && is_kept(headers, version);
+        if let Framing::Length(length) = framing {
+            // Once, however often it was said: not every reader takes a list.
+            let headers = response.headers_mut();
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
         Ok(Self {
             response,
             framing,
@@ -215,6 +220,10 @@ mod tests {
 
     #[test]
     fn what_follows_a_head_is_told_by_it() {
+        let twice = "HTTP/1.1 200 OK\r\ncontent-length: 3, 3\r\ncontent-length: 3\r\n\r\n";
+        let head = read_all(twice).unwrap().unwrap();
+        assert_eq!(head.response.headers().len(), 1);
+        assert_eq!(head.response.headers()[CONTENT_LENGTH], "3");
         for (lines, framing) in [
             ("200 OK\r\ncontent-length: 3\r\n", Framing::Length(3)),
             ("200 OK\r\ncontent-length: 0\r\n", Framing::Over),

@@ -111,8 +111,8 @@ impl Link {
                 Poll::Ready(Ok(1..)) => continue,
                 Poll::Ready(Ok(0)) => io::ErrorKind::UnexpectedEof.into(),
                 Poll::Ready(Err(error)) => error,
-                Poll::Pending if unsent.is_none() => return Poll::Pending,
-                Poll::Pending => io::ErrorKind::BrokenPipe.into(),
+                // What cannot be written to becomes readable, its last words first.
+                Poll::Pending => return Poll::Pending,
             };
             return Poll::Ready(Err(Failure::Lost(unsent.unwrap_or(lost))));
         }

@@ -20,6 +20,7 @@ use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
+use tokio::task::unconstrained;
 use tokio::time::Instant;
 
 use super::connector::{Connector, Dial};
@@ -110,7 +111,10 @@ impl<C: Connector> Pool<C> {
         let mut outgoing = Outgoing::new(request);
         let mut kept = None;
         while let Some(mut link) = self.kept.take(place) {
-            if poll_fn(|cx| Poll::Ready(link.is_quiet(cx))).await {
+            // Unconstrained: a task whose turn is used up is told that nothing has come,
+            // and would take a connection that has ended for a quiet one.
+            let is_quiet = unconstrained(poll_fn(|cx| Poll::Ready(link.is_quiet(cx))));
+            if is_quiet.await {
                 kept = Some(link);
                 break;
             }

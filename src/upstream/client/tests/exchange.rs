@@ -114,3 +114,35 @@ async fn nothing_is_read_that_nobody_asks_for() {
     assert!(flood.is_err());
     drop(body);
 }
+
+#[tokio::test(start_paused = true)]
+async fn however_many_connections_have_ended_none_is_taken_for_a_quiet_one() {
+    let mut bench = bench();
+    let mut asking = Vec::new();
+    for _ in 0..300 {
+        asking.push(asked(&mut bench, post("{}")).await);
+    }
+    for (sending, mut engine) in asking {
+        engine.write_all(EMPTY_OK).await.unwrap();
+        sending.await.unwrap().unwrap();
+    }
+    // More than a task may do in one turn: its reads say by then that nothing came.
+    let (sending, mut engine) = asked(&mut bench, post("{}")).await;
+    engine.write_all(EMPTY_OK).await.unwrap();
+    assert_eq!(sending.await.unwrap().unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_in_http_1_0_is_passed_on_as_one_of_http_1_1() {
+    let mut bench = bench();
+    let (sending, mut engine) = asked(&mut bench, post("{}")).await;
+    engine
+        .write_all(b"HTTP/1.0 200 OK\r\n\r\nall")
+        .await
+        .unwrap();
+    let response = sending.await.unwrap().unwrap();
+    assert_eq!(response.version(), Version::HTTP_11);
+    drop(engine);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body, "all");
+}
