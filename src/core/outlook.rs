@@ -10,6 +10,12 @@
 //! always lies just before a sequence ends; where they are not, mean and
 //! deviation are corrected for skew (Cornish and Fisher, 1937).
 //!
+//! A newcomer answers for the moments at which it is still there. Whatever lies
+//! beyond the length that one in twenty of its kind outlives comes with or without
+//! it, as a job that ends before the next reservation begins delays nobody (EASY
+//! backfilling: Mu'alem and Feitelson 2001). Else a few long answers, once they have
+//! turned out to be long, would shut a pool to all short ones that end before.
+//!
 //! The sums of an account are kept, not derived: each lease is added and taken
 //! off again as it grows. They are sums of multiples of 2^-40 pools, which floats
 //! add without rounding, so that what is kept always equals what would be
@@ -43,6 +49,10 @@ const HORIZONS: [u64; SLOTS - 1] = [
 
 /// The horizons, and the time beyond the last.
 const SLOTS: usize = 16;
+
+/// Where fewer than this share of a newcomer's kind are still there, what is there is
+/// not its matter.
+const SELDOM: f64 = 0.05;
 
 /// A lease is never counted for more pools than this: it fits nowhere anyway.
 const MOST_POOLS: f64 = 4.0;
@@ -246,12 +256,17 @@ impl Running<'_> {
         }
         let mut doubtful = [false; SLOTS];
         let mut is_clear = true;
+        let profile = newcomer.map(|(_, profile)| profile);
         for (slot, doubt) in doubtful.iter_mut().enumerate() {
-            let (there, ending) = self.sums.with(newcomer.map(|(_, profile)| profile), slot);
+            if profile.is_some_and(|profile| !profile.reaches(slot)) {
+                break;
+            }
+            let (there, ending) = self.sums.with(profile, slot);
             if !room.is_passed_by(there.and(ending)) {
                 continue;
             }
-            if room.is_passed_by(there) {
+            let stays = profile.is_none_or(|profile| profile.stays(slot));
+            if stays && room.is_passed_by(there) {
                 self.tight.note_slot(slot);
                 return false;
             }

@@ -57,6 +57,9 @@ impl Running<'_> {
         let mut ends: Vec<Tokens> = ends.filter(|&end| doubtful[slot_after(end)]).collect();
         ends.sort_unstable();
         ends.dedup();
+        let reach = newcomer
+            .map(|newcomer| ends.partition_point(|&end| newcomer.reaches(end, self.capacity)));
+        ends.truncate(reach.unwrap_or(ends.len()));
         let is_within = |ahead: Tokens| -> Option<Look> {
             self.looks.update(|looks| looks + 1);
             let look: Look = tracks()
@@ -110,7 +113,10 @@ impl Running<'_> {
         doubtful: &[bool; SLOTS],
         room: Room,
     ) -> bool {
-        let doubted = newcomer.filter(|newcomer| doubtful[slot_after(newcomer.remaining)]);
+        let doubted = newcomer.filter(|newcomer| {
+            let end = newcomer.remaining;
+            doubtful[slot_after(end)] && newcomer.reaches(end, self.capacity)
+        });
         doubted.is_none_or(|newcomer| {
             let ahead = newcomer.remaining;
             let tracks = self.tracks.iter();

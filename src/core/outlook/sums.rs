@@ -3,7 +3,7 @@
 //! Kept twice: for what is there at a horizon, and for what may end on the way to
 //! it. Adding a profile and taking it off again leaves exactly what was before.
 
-use super::{Pools, Profile, SLOTS};
+use super::{Ending, Pools, Profile, SELDOM, SLOTS};
 use crate::core::backend::Capacity;
 use crate::core::units::Blocks;
 
@@ -170,6 +170,17 @@ impl Profile {
     /// The horizons at which it may be there.
     fn slots(&self) -> std::ops::Range<usize> {
         0..self.end.map_or(SLOTS, |end| end.slot)
+    }
+
+    /// Whether what is there at a horizon is its matter, if it is a newcomer.
+    pub(super) fn stays(&self, slot: usize) -> bool {
+        self.alive[slot] >= SELDOM
+    }
+
+    /// Whether that is, or what ends on the way there. If neither, nothing later is.
+    pub(super) fn reaches(&self, slot: usize) -> bool {
+        let ends = |end: Ending| end.slot == slot && end.alive >= SELDOM;
+        self.stays(slot) || self.end.is_some_and(ends)
     }
 
     fn there(&self, slot: usize) -> Moments {

@@ -101,9 +101,8 @@ fn known(lengths: &Lengths, dice: &mut Dice, capacity: &Capacity) -> Job {
     }
 }
 
-/// The peak of what `jobs` hold, token by token until the last has ended.
-fn peak(jobs: &[Job], capacity: &Capacity) -> Blocks {
-    let last = jobs.iter().map(|job| job.bound - job.generated).max();
+/// The peak of what `jobs` hold, token by token until `until`.
+fn peak(jobs: &[Job], until: u64, capacity: &Capacity) -> Blocks {
     let at = |ahead: u64| {
         let there = jobs.iter().filter(|job| job.bound - job.generated >= ahead);
         let blocks = there.map(|job| job.runner().blocks(Tokens::new(ahead), capacity));
@@ -111,7 +110,8 @@ fn peak(jobs: &[Job], capacity: &Capacity) -> Blocks {
     };
     // It only grows between ends.
     let ends = jobs.iter().map(|job| job.bound - job.generated);
-    ends.chain(last).map(at).max().unwrap_or(Blocks::ZERO)
+    let ends = ends.filter(|&end| end <= until);
+    ends.map(at).max().unwrap_or(Blocks::ZERO)
 }
 
 fn is_admitted(jobs: &[Job], room: f64, capacity: &Capacity) -> bool {
@@ -160,11 +160,44 @@ fn with_known_lengths_the_gate_is_at_the_future_peak_to_the_block() {
         let jobs: Vec<Job> = (0..count)
             .map(|_| known(&lengths, &mut dice, &capacity))
             .collect();
-        let peak = peak(&jobs, &capacity);
+        // What is full after the newcomer has ended is not its matter.
+        let newcomer = jobs.last().expect("at least one").runner();
+        let peak = peak(&jobs, newcomer.remaining().get(), &capacity);
         assert!(is_admitted(&jobs, peak.as_f64(), &capacity), "{instance}");
         let less = peak.as_f64() - 1.0;
         assert!(!is_admitted(&jobs, less, &capacity), "{instance}");
     }
+}
+
+#[test]
+fn what_is_too_full_after_its_end_keeps_no_newcomer_out() {
+    let mut dice = Dice(11);
+    let (exact, learned) = (certain(), learned(200.0, &mut dice));
+    let capacity = engine(16);
+    let job = |lengths: &Lengths, prompt, bound| {
+        let of = asked(prompt, 1, bound);
+        Job {
+            shape: Shape::of(&of),
+            curve: lengths.curve(ClassKey::of(&of), of.output),
+            generated: 0,
+            bound,
+        }
+    };
+    // Ten that get 9,000 tokens each fill 5,630 blocks in the end, 1,270 at 2,000.
+    let mut jobs: Vec<Job> = (0..10).map(|_| job(&exact, 32, 9000)).collect();
+    let mut admits = |newcomer: Job, room| {
+        jobs.push(newcomer);
+        let is_admitted = is_admitted(&jobs, room, &capacity);
+        jobs.pop();
+        is_admitted
+    };
+    assert!(admits(job(&exact, 32, 2000), 1500.0));
+    assert!(!admits(job(&exact, 32, 2000), 1300.0));
+    assert!(!admits(job(&exact, 32, 8000), 1500.0));
+    // One in eleven of these outlives 480 tokens, where 320 blocks are taken; fewer
+    // than one in twenty the next horizon, 720, where 470 are.
+    assert!(admits(job(&learned, 32, 8192), 400.0));
+    assert!(!admits(job(&learned, 32, 8192), 315.0));
 }
 
 #[test]
@@ -304,7 +337,7 @@ fn sets_that_are_admitted_overflow_no_more_often_than_was_planned() {
         let blocks = there.map(|job| job.runner().blocks(worst, &capacity));
         sets += 1;
         then += u32::from(blocks.sum::<Blocks>().as_f64() > room);
-        overflows += u32::from(peak(&drawn, &capacity).as_f64() > room);
+        overflows += u32::from(peak(&drawn, u64::MAX, &capacity).as_f64() > room);
     }
     let (planned, sets) = (0.0505, f64::from(sets));
     let allowed = planned + 3.0 * (planned * (1.0 - planned) / sets).sqrt();
@@ -340,13 +373,15 @@ fn by_every_moment(jobs: &[Job], newcomer: &Job, (room, capacity): (Room, &Capac
         let beside = room.is_passed_by(there.and(ending));
         (beside, beside && room.is_passed_by(there))
     };
+    let profile = newcomer.runner().profile(capacity);
     let ends = all().map(|runner| runner.remaining());
-    let doubtful = |end: &Tokens| passed(slot_after(*end)).0;
+    let ends = ends.filter(|&end| newcomer.runner().alive(end) >= SELDOM);
+    let doubtful = |&end: &Tokens| profile.reaches(slot_after(end)) && passed(slot_after(end)).0;
     let at = |end: Tokens| {
         let each = all().map(|runner| runner.moments(end, capacity));
         each.fold(Moments::default(), Moments::and)
     };
-    !(0..SLOTS).any(|slot| passed(slot).1)
+    !(0..SLOTS).any(|slot| profile.stays(slot) && passed(slot).1)
         && !ends.filter(doubtful).any(|end| room.is_passed_by(at(end)))
 }
 

@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::sums::Moments;
 use super::track::Track;
-use super::{Pools, Profile, Room, Runner, SLOTS, Sums, slot_after};
+use super::{Pools, Profile, Room, Runner, SELDOM, SLOTS, Sums, slot_after};
 use crate::core::backend::Capacity;
 use crate::core::units::Tokens;
 
@@ -58,6 +58,9 @@ struct Passed {
 #[derive(Clone, Debug)]
 pub(in crate::core) struct Applicant {
     track: Track,
+    /// The horizons that are its matter, and those with the ends on the way to one.
+    stay: usize,
+    reach: usize,
     /// What it adds at every horizon, and what with its end on the way to it.
     slots: [(Moments, Moments); SLOTS],
 }
@@ -73,6 +76,8 @@ impl Applicant {
         });
         Self {
             track: Track::of(runner, capacity),
+            stay: (0..SLOTS).take_while(|&slot| profile.stays(slot)).count(),
+            reach: (0..SLOTS).take_while(|&slot| profile.reaches(slot)).count(),
             slots,
         }
     }
@@ -85,12 +90,18 @@ impl Bar {
     pub(in crate::core) fn refuses(&self, applicant: &Applicant, capacity: &Capacity) -> bool {
         let Self { room, slot, end } = *self;
         let by_slot = slot.is_some_and(|(slot, passed)| {
+            if slot >= applicant.stay {
+                return false;
+            }
             let (there, with_ending) = applicant.slots[slot];
             room.is_passed_by(passed.there.and(there))
                 && room.is_passed_by(passed.with_ending.and(with_ending))
         });
         by_slot
             || end.is_some_and(|(ahead, slot, passed)| {
+                if slot >= applicant.reach || !applicant.track.reaches(ahead, capacity) {
+                    return false;
+                }
                 let (_, with_ending) = applicant.slots[slot];
                 let there = applicant.track.moments(ahead, capacity);
                 room.is_passed_by(passed.there.and(there))
@@ -206,16 +217,22 @@ impl Tight {
         capacity: &Capacity,
     ) -> bool {
         let profile = newcomer.map(|(_, profile)| profile);
-        if let Some(slot) = self.slot.get() {
+        let stays = |&slot: &usize| profile.is_none_or(|profile| profile.stays(slot));
+        if let Some(slot) = self.slot.get().filter(stays) {
             let (there, ending) = sums.with(profile, slot);
             if room.is_passed_by(there.and(ending)) && room.is_passed_by(there) {
                 return true;
             }
         }
-        let Some(End { ahead, there }) = self.end.get() else {
+        let end = self.end.get().filter(|end| {
+            newcomer.is_none_or(|(runner, profile)| {
+                runner.alive(end.ahead) >= SELDOM && profile.reaches(slot_after(end.ahead))
+            })
+        });
+        let Some(End { ahead, there }) = end else {
             return false;
         };
-        let (horizon, ending) = sums.with(profile, slot_after(ahead).min(SLOTS - 1));
+        let (horizon, ending) = sums.with(profile, slot_after(ahead));
         if !room.is_passed_by(horizon.and(ending)) {
             return false;
         }

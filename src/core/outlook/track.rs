@@ -5,7 +5,7 @@
 //! leases of a backend. It is made anew whenever its lease has grown.
 
 use super::sums::Moments;
-use super::{Pools, Runner};
+use super::{Pools, Runner, SELDOM};
 use crate::core::backend::Capacity;
 use crate::core::footprint::{Shape, sequence_blocks};
 use crate::core::lengths::Curve;
@@ -80,6 +80,11 @@ impl Track {
             alive: self.curve.given_after((self.generated, self.came), further),
             mass: self.mass(ahead, capacity),
         }
+    }
+
+    /// Whether what is there then is its matter, if it is a newcomer.
+    pub(super) fn reaches(&self, ahead: Tokens, capacity: &Capacity) -> bool {
+        self.at(ahead, capacity).alive >= SELDOM
     }
 
     /// What it adds then.

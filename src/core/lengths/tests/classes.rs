@@ -50,6 +50,63 @@ fn a_new_class_begins_as_its_tenant_and_a_new_tenant_as_the_model() {
     assert!(before < 0.05, "{before}");
 }
 
+/// Answers of about 500 tokens of tenant 1, four hundred of them.
+fn usual() -> Lengths {
+    let (mut lengths, mut dice) = (Lengths::new(Tokens::new(1024)), Dice(12));
+    for _ in 0..400 {
+        let length = dice.length(Shape::Lognormal(500.0, 0.5));
+        finish(&mut lengths, key_of(1, 100, 0), length);
+    }
+    lengths
+}
+
+#[test]
+fn a_tenant_is_believed_to_be_long_before_its_first_answer_has_ended() {
+    let mut lengths = usual();
+    let key = key_of(2, 100, 0);
+    let further = |lengths: &Lengths, age| {
+        let curve = lengths.curve(key, OPEN);
+        curve.mean_remaining(Tokens::new(age))
+    };
+    let others = further(&lengths, 1000);
+    assert!((700.0..1000.0).contains(&others), "{others}");
+    let mut before = further(&lengths, 0);
+    for answers in [2, 4, 8] {
+        for _ in 0..answers {
+            sample::grow(&mut lengths, key, 0, 1000);
+        }
+        let now = further(&lengths, 0);
+        assert!(now > before * 1.2, "{now} {before}");
+        before = now;
+    }
+    // None was seen beyond 1,000 tokens, yet they are not taken to end there.
+    let unseen = further(&lengths, 1000);
+    assert!(unseen > 2.5 * others, "{unseen} {others}");
+    // Answers that end say what they are within two dozen.
+    (0..24).for_each(|_| finish(&mut lengths, key, 1100));
+    let learned = further(&lengths, 0);
+    assert!((1000.0..1700.0).contains(&learned), "{learned}");
+}
+
+#[test]
+fn answers_that_end_early_say_nothing_of_those_that_do_not() {
+    let mut lengths = usual();
+    let (new, early) = (key_of(2, 100, 0), key_of(3, 100, 0));
+    (0..20).for_each(|_| finish(&mut lengths, early, 50));
+    assert!(alive(&lengths, early, 100) < alive(&lengths, new, 100) / 1.5);
+    let far = |key| {
+        lengths
+            .curve(key, OPEN)
+            .given(Tokens::new(800), Tokens::new(400))
+    };
+    assert!(
+        (far(early) - far(new)).abs() < 1e-6,
+        "{} {}",
+        far(early),
+        far(new)
+    );
+}
+
 #[test]
 fn a_change_is_followed_for_the_most_part_within_four_hundred_answers() {
     let (long, short) = (Shape::Lognormal(1000.0, 0.3), Shape::Lognormal(100.0, 0.3));
