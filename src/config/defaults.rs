@@ -131,7 +131,7 @@ impl Default for AdmissionConfig {
             reservation: ReservationKind::Forecast,
             open_output_tokens: Tokens::new(1024),
             plan_share: 0.97,
-            confidence: 1.28,
+            confidence: 1.64,
             assumed_kv_tokens: Tokens::new(8192),
             long_share: 0.25,
             free_reserve: 0.15,

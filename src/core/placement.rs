@@ -42,8 +42,8 @@ pub struct ForecastPolicy {
     /// the forecast cannot see: tokens on their way, uneven steps.
     pub margin: f64,
     /// How sure it must be that the peak stays within that, in standard deviations
-    /// of it, 0 to 4. Each preemption seen raises it for a while. 1.28 is one peak
-    /// in ten too high; 0 plans by the mean, and preempts; 4 idles.
+    /// of it, 0 to 4. Each preemption seen raises it for a while. 1.64 is one peak
+    /// in twenty too high; 0 plans by the mean, and preempts; 4 idles.
     pub confidence: f64,
 }
 
@@ -155,12 +155,12 @@ impl Reservation {
 
 impl Default for ForecastPolicy {
     /// A thousand tokens for an open answer, 3 % of the pool for what cannot be
-    /// seen, and one peak in ten that is higher than planned.
+    /// seen, and one peak in twenty that is higher than planned.
     fn default() -> Self {
         Self {
             open_output: Tokens::new(1024),
             margin: 0.97,
-            confidence: 1.28,
+            confidence: 1.64,
         }
     }
 }

@@ -169,7 +169,7 @@ fn the_core_gets_its_policy_from_the_sections() {
         reservation: Reservation::Forecast(ForecastPolicy {
             open_output: Tokens::new(1024),
             margin: 0.97,
-            confidence: 1.28,
+            confidence: 1.64,
         }),
         queue: QueuePolicy {
             max_requests: 1024,
