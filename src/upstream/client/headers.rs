@@ -18,7 +18,7 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Headers of one connection, whoever sends them.
-const HOP_BY_HOP: [HeaderName; 9] = [
+static HOP_BY_HOP: [HeaderName; 9] = [
     CONNECTION,
     KEEP_ALIVE,
     PROXY_CONNECTION,
@@ -28,6 +28,19 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     TRAILER,
     TRANSFER_ENCODING,
     UPGRADE,
+];
+
+/// Headers of a client that no engine gets, and those that are set anew.
+static OURS: [HeaderName; 8] = [
+    AUTHORIZATION,
+    API_KEY,
+    COOKIE,
+    // What pages may read is decided here, so no engine need have an opinion.
+    ORIGIN,
+    CONTENT_LENGTH,
+    EXPECT,
+    ACCEPT_ENCODING,
+    RANK_HEADER,
 ];
 
 /// Removes what belongs to one connection, the headers that `Connection` names
@@ -44,7 +57,16 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .flat_map(|list| list.split(','))
         .filter_map(|name| name.trim().parse().ok())
         .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
+    for name in &named {
+        headers.remove(name);
+    }
+    remove_all(headers, &HOP_BY_HOP);
+}
+
+/// Removes what there is of `names`: messages have few headers, and of these none.
+fn remove_all(headers: &mut HeaderMap, names: &[HeaderName]) {
+    let there = |headers: &HeaderMap| headers.keys().find(|name| names.contains(name)).cloned();
+    while let Some(name) = there(headers) {
         headers.remove(name);
     }
 }
@@ -55,19 +77,7 @@ pub(super) fn strip_hop_by_hop(headers: &mut HeaderMap) {
 /// answer could not be scanned, so none is asked for.
 pub(super) fn towards(endpoint: &Endpoint, headers: &mut HeaderMap) {
     strip_hop_by_hop(headers);
-    for name in [
-        AUTHORIZATION,
-        API_KEY,
-        COOKIE,
-        // What pages may read is decided here, so no engine need have an opinion.
-        ORIGIN,
-        CONTENT_LENGTH,
-        EXPECT,
-        ACCEPT_ENCODING,
-        RANK_HEADER,
-    ] {
-        headers.remove(name);
-    }
+    remove_all(headers, &OURS);
     headers.insert(HOST, endpoint.host.clone());
     if let Some(key) = &endpoint.authorization {
         headers.insert(AUTHORIZATION, key.clone());
