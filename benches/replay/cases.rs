@@ -6,7 +6,7 @@ use tidegate::core::backend::Tier;
 use tidegate::core::placement::Reservation;
 use tidegate::core::time::Time;
 use tidegate::replay::fleet::Plan;
-use tidegate::replay::policy::{Lengths, Ours};
+use tidegate::replay::policy::{Beginnings, Lengths, Ours};
 use tidegate::replay::traces::Trace;
 use tidegate::replay::{Conditions, Crash};
 
@@ -24,7 +24,7 @@ pub(crate) struct Case {
 }
 
 /// As shipped, mechanisms off, more told, wrong inputs.
-pub(crate) const CASES: [Case; 20] = [
+pub(crate) const CASES: [Case; 21] = [
     Case {
         name: "as shipped",
         change: |_, _| {},
@@ -64,6 +64,10 @@ pub(crate) const CASES: [Case; 20] = [
     Case {
         name: "nothing set aside for long heads",
         change: |changed, _| changed.ours.pool.queue.max_bypass = Duration::MAX,
+    },
+    Case {
+        name: "beginnings of prompts not told",
+        change: |changed, _| changed.ours.beginnings = Beginnings::Untold,
     },
     Case {
         name: "tenants as one",

@@ -251,9 +251,15 @@ impl Overlap {
             if cached.len() >= all {
                 break;
             }
-            let holders = self.holders.get(&hashes[steps(nth) - 1]);
+            let Some(holders) = self.holders.get(&hashes[steps(nth) - 1]) else {
+                continue;
+            };
+            // Those found have this one too: as many are the same.
+            if holders.len() == cached.len() {
+                continue;
+            }
             let tokens = within(nth + 1, uncached.prompt);
-            for holding in holders.into_iter().flatten() {
+            for holding in holders {
                 let place = cached.binary_search_by_key(&holding.generation, |&(of, _)| of);
                 if let Err(place) = place {
                     cached.insert(place, (holding.generation, tokens));

@@ -13,6 +13,7 @@ mod hub;
 mod answers;
 mod apis;
 mod audio;
+mod beginnings;
 mod books;
 mod browsers;
 mod bytes;
