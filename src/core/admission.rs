@@ -33,7 +33,7 @@ use super::table::Table;
 use super::time::Time;
 use super::trunk::Trunk;
 use super::units::Tokens;
-use super::waits::{Backlog, Drain, Returns, Waits};
+use super::waits::{Backlog, Caller, Drain, Returns, Waits};
 
 pub use super::fairness::TenantPolicy;
 pub use super::waits::Predicted;
@@ -235,7 +235,7 @@ impl Admission {
         };
         if in_vain.is_some_and(|from| from <= now) {
             let promise = self.promise_at(&standing());
-            return Decision::Reject(too_late(self.returns.after(promise)));
+            return Decision::Reject(too_late(self.returns.after(demand.tenant, promise)));
         }
         if let Some(limit) = self.above_share(demand.tenant, tokens) {
             return Decision::Reject(Reject::AboveTenantShare {
@@ -300,8 +300,11 @@ impl Admission {
             Decision::Admit(_) | Decision::Reject(_) => self.size_of(&demand, demand.output),
         };
         self.trunk.on_asked(size);
+        let coming = self.coming(now, &demand);
+        self.returns.redeem(now, Caller::of(&demand, now));
         match decision {
             Decision::Admit(placement) => {
+                self.on_returned(demand.tenant, (coming, Some(Duration::ZERO)));
                 let shape = Shape::of(&demand);
                 let request = Admitted {
                     demand: &demand,
@@ -328,10 +331,12 @@ impl Admission {
             }
             Decision::Reject(reject) => {
                 self.totals.refused += 1;
+                self.on_returned(demand.tenant, (coming, None));
                 if reject.retry_after().is_some() {
                     let shape = Shape::of(&demand);
                     let promise = self.promise_to(now, (&demand, &shape), demand.output);
-                    self.note_refused(now, &demand, promise);
+                    let key = self.key_of(now, (&demand, &shape), size);
+                    self.note_refused(now, &demand, (promise, key));
                 }
                 Verdict::Reject(reject)
             }
@@ -449,14 +454,6 @@ impl Admission {
             Work::Aside => return Tokens::ZERO,
         };
         demand.prompt_total() + each * demand.sequences()
-    }
-
-    /// What an engine says it has generated, at most a whole window a sequence:
-    /// the figure comes out of its answer and may be anything.
-    fn believed(&self, id: BackendId, sequences: u64, generated: Tokens) -> Tokens {
-        let capacity = self.backend(id).and_then(|backend| backend.capacity);
-        let window = capacity.map_or(Tokens::BELIEVABLE, |capacity| capacity.max_model_len);
-        generated.min(window.saturating_mul(sequences).believable())
     }
 
     fn above_share(&self, tenant: TenantId, tokens: Tokens) -> Option<Tokens> {

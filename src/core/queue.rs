@@ -14,7 +14,7 @@ use super::footprint::Shape;
 use super::stats::QueueState;
 use super::time::Time;
 use super::units::Tokens;
-use super::waits::Promise;
+use super::waits::{Pledge, Promise};
 
 /// A place in the line, by arrival: counting a long prompt takes longer than a
 /// short one, and must not cost a request its turn.
@@ -74,6 +74,7 @@ pub(super) struct Waiter {
     pub(super) cost: Cost,
     /// Its order in its tenant's line.
     pub(super) key: Time,
+    pub(super) coming: Coming,
     /// What was foreseen of its wait.
     pub(super) promise: Promise,
     /// The tier it belongs to.
@@ -97,12 +98,21 @@ pub(super) struct Waiter {
 pub(super) struct Mark {
     /// The round of the drain that has looked at it last.
     pub(super) examined: u64,
-    pub(super) since: Time,
+    /// How long others may pass it.
+    pub(super) passed_until: Time,
     pub(super) prompt: Tokens,
     pub(super) tokens: Tokens,
     pub(super) asking: Asking,
     pub(super) home: Tier,
     pub(super) lacked: Lacked,
+}
+
+/// Whether a request comes for the first time, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coming {
+    First,
+    /// It was sent away, and is back when it was told to be.
+    Back(Pledge),
 }
 
 /// What a waiter waits for.
@@ -124,7 +134,7 @@ pub(super) struct Queue {
     marks: Vec<Mark>,
     unused: Vec<u32>,
     deadlines: BTreeSet<(Time, TicketId)>,
-    /// When each waiter that may still be passed has waited its bound.
+    /// When each waiter has waited the bound of all.
     bypass_ends: BTreeSet<(Time, TicketId)>,
     /// From when on each waiter waits in vain.
     in_vain: BTreeSet<(Time, TicketId)>,
@@ -178,6 +188,18 @@ impl Place {
 // === impl Waiter ===
 
 impl Waiter {
+    /// How long others may pass it: its bound. One that wants its first token by some
+    /// instant leaves at it, and to keep a backend for each costs those who could still
+    /// be in time more than it brings; but once it has been sent away and is back it was
+    /// passed before.
+    fn passed_until(&self, policy: &QueuePolicy) -> Time {
+        match (self.coming, self.demand.first_token_by) {
+            (Coming::Back(_), _) => self.since,
+            (Coming::First, Some(_)) => Time::NEVER,
+            (Coming::First, None) => self.since + policy.max_bypass,
+        }
+    }
+
     /// Its place in its tenant's line, as the holder of `ticket`.
     pub(super) const fn place(&self, ticket: TicketId) -> Place {
         Place {
@@ -265,7 +287,7 @@ impl Queue {
             number: self.next,
         };
         self.next += 1;
-        waiter.mark = self.put_mark(&waiter, round);
+        waiter.mark = self.put_mark(&waiter, round, policy);
         let place = waiter.place(ticket);
         self.tokens += waiter.tokens;
         self.by_home[waiter.home as usize] += 1;
@@ -279,10 +301,10 @@ impl Queue {
         place
     }
 
-    fn put_mark(&mut self, waiter: &Waiter, round: u64) -> u32 {
+    fn put_mark(&mut self, waiter: &Waiter, round: u64, policy: &QueuePolicy) -> u32 {
         let mark = Mark {
             examined: round,
-            since: waiter.since,
+            passed_until: waiter.passed_until(policy),
             prompt: waiter.demand.prompt_total(),
             tokens: waiter.tokens,
             asking: Asking::of(&waiter.demand, (waiter.home, waiter.output)),
@@ -351,11 +373,12 @@ impl Queue {
         if from.max_bypass == to.max_bypass {
             return;
         }
-        let ends = self
-            .waiters
-            .iter()
-            .map(|(&ticket, waiter)| (waiter.since + to.max_bypass, ticket));
-        self.bypass_ends = ends.collect();
+        self.bypass_ends.clear();
+        for (&ticket, waiter) in &self.waiters {
+            self.marks[index(waiter.mark)].passed_until = waiter.passed_until(to);
+            self.bypass_ends
+                .insert((waiter.since + to.max_bypass, ticket));
+        }
     }
 
     /// The next waiter whose deadline is `now` or earlier.
@@ -364,11 +387,6 @@ impl Queue {
             .first()
             .filter(|&&(deadline, _)| deadline <= now)
             .map(|&(_, ticket)| ticket)
-    }
-
-    /// Whether one that waits `since` then has been passed as long as it may be.
-    pub(super) fn bypass_is_over(&self, since: Time, now: Time, policy: &QueuePolicy) -> bool {
-        since + policy.max_bypass <= now
     }
 
     /// The next instant at which a deadline ends or somebody begins to wait in vain,
@@ -385,7 +403,7 @@ impl Queue {
     }
 
     pub(super) fn state(&self, now: Time) -> QueueState {
-        // All bypasses are as long, so the first to end began first.
+        // All bounds are as long, so the first to end began first.
         let oldest = self
             .bypass_ends
             .first()

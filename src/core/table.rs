@@ -173,9 +173,13 @@ impl Table {
         self.rows.iter().filter(|row| row.admits)
     }
 
-    /// Whether a backend is left that may be kept for somebody.
+    /// Whether there is a tier of which no backend is kept for anybody.
     pub(super) fn can_set_aside(&self) -> bool {
-        self.usable().any(|row| row.set_aside.is_none())
+        Tier::ALL.into_iter().any(|tier| {
+            let in_tier = |row: &&Row| row.kind.is_some_and(|kind| self.kinds[kind].tier == tier);
+            let mut rows = self.usable().filter(in_tier).peekable();
+            rows.peek().is_some() && rows.all(|row| row.set_aside.is_none())
+        })
     }
 
     pub(super) fn has_set_aside(&self, ticket: TicketId) -> bool {

@@ -15,7 +15,7 @@ use super::fairness::Cost;
 use super::time::Time;
 
 pub(super) use drain::{Backlog, Drain};
-pub(super) use returns::{Caller, Returns};
+pub(super) use returns::{Caller, Pledge, Returns};
 
 mod drain;
 mod returns;

@@ -8,6 +8,7 @@
 use std::fs;
 use std::hash::Hasher as _;
 use std::io;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,10 @@ use super::setup::Conditions;
 use super::traces::schedule::Schedule;
 use crate::core::demand::TenantId;
 use crate::core::time::Time;
+
+/// Of so many refused calls one comes back in the run that audits what they were told:
+/// few enough to leave the load what it is.
+const RETURNING: Option<NonZeroU32> = NonZeroU32::new(4);
 
 /// What is compared.
 #[derive(Clone, Debug)]
@@ -195,6 +200,7 @@ impl Study<'_> {
         self.schedule.span().div_f64(cell.load).as_secs()
     }
 
+    /// Plays the cell; a second time, with some who come back, where ours told them when.
     fn measure(&self, cell: &Cell, watch: &dyn Watch) -> Figures {
         let calls = self.schedule.calls(cell.load, cell.seed);
         let all = self.seconds(cell);
@@ -212,13 +218,24 @@ impl Study<'_> {
             told = told.max(now);
         });
         watch.moved(all.saturating_sub(told));
-        Figures::of(Measured {
+        let measured = Measured {
             calls: &calls,
             fleet: &self.plan.fleet,
             record: &record,
             surging: self.surging(),
             sample: self.sample,
-        })
+        };
+        let mut figures = Figures::of(measured);
+        if figures.refusals.rejected > 0.0 && matches!(cell.policy, Policy::Ours(_)) {
+            let conditions = Conditions {
+                returning: RETURNING,
+                ..self.conditions.clone()
+            };
+            let conditions = &conditions;
+            let record = Run { conditions, ..run }.play(&mut |_| {});
+            figures.retry_after = measured.of(&record).retry_after();
+        }
+        figures
     }
 
     fn surging(&self) -> Option<TenantId> {

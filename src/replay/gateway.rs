@@ -56,6 +56,9 @@ pub(super) trait Gateway {
     /// A call arrives, or comes back from an engine that died before its first token.
     fn on_call(&mut self, now: Time, call: usize, out: &mut Vec<Order>);
 
+    /// A call that was refused comes back, with as long for its first token as at first.
+    fn on_return(&mut self, now: Time, call: usize, out: &mut Vec<Order>);
+
     /// A call has `generated` tokens: said at the first and once a KV block.
     fn on_tokens(&mut self, now: Time, call: usize, generated: Tokens, out: &mut Vec<Order>);
 

@@ -77,7 +77,8 @@ pub struct Figures {
     pub others_goodput: Option<f64>,
     /// Waits foretold to those that queued, against real ones.
     pub foretold: Audit,
-    /// `Retry-After` told to those refused, against when they would have been served.
+    /// `Retry-After` told to those refused, against what became of those who came back
+    /// then; of a run in which some do.
     pub retry_after: Audit,
 }
 
@@ -164,6 +165,16 @@ struct Judged<'a> {
 }
 
 impl<'a> Measured<'a> {
+    /// The same calls in another run.
+    pub(super) fn of(self, record: &'a Record) -> Self {
+        Self { record, ..self }
+    }
+
+    /// What the refused were told, by those of them that came back.
+    pub(super) fn retry_after(self) -> Audit {
+        waits::retry_after(self)
+    }
+
     /// The calls that reached the gateway.
     fn judged(self) -> Vec<Judged<'a>> {
         let calls = self.calls.iter().zip(&self.record.outcomes).enumerate();

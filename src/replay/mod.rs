@@ -28,7 +28,7 @@ use ours::OurGateway;
 use world::World;
 
 pub use policy::{Policy, PolicyKind};
-pub use record::{NodeRecord, Outcome, Promise, Record};
+pub use record::{NodeRecord, Outcome, Promise, Record, Return};
 pub use setup::{Call, Conditions, Crash, Fleet, Node, Slo};
 
 /// One run: what is played, against what, and by which seed.

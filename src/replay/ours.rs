@@ -30,6 +30,9 @@ pub(super) struct OurGateway<'a> {
     /// The longest context of the fleet.
     window: Tokens,
     waiting: HashMap<TicketId, usize>,
+    /// When calls came back, and behind which in the order of arrival.
+    back: HashMap<usize, (Time, Arrival)>,
+    latest: Arrival,
     leases: HashMap<usize, LeaseId>,
 }
 
@@ -66,6 +69,8 @@ impl<'a> OurGateway<'a> {
             pool,
             backends,
             waiting: HashMap::new(),
+            back: HashMap::new(),
+            latest: Arrival(0),
             leases: HashMap::new(),
         }
     }
@@ -73,9 +78,11 @@ impl<'a> OurGateway<'a> {
     fn demand(&self, call: usize) -> Demand {
         let asked = &self.run.calls[call];
         let within = self.run.fleet.slo.first_token_within(asked.prompt);
+        let back = self.back.get(&call).copied();
+        let (came, arrival) = back.unwrap_or((asked.at, arrival(call)));
         Demand {
             tenant: asked.tenant,
-            arrival: Arrival(u64::try_from(call).unwrap_or(u64::MAX)),
+            arrival,
             served: ServedId(0),
             prompts: vec![counted(asked.prompt, self.run.conditions.token_error)],
             samples: 1,
@@ -96,8 +103,8 @@ impl<'a> OurGateway<'a> {
                 Beginnings::Told => trail(asked),
                 Beginnings::Untold => PrefixTrail::default(),
             },
-            first_token_by: Some(asked.at + within),
-            deadline: asked.at + within.max(self.ours.max_wait),
+            first_token_by: Some(came + within),
+            deadline: came + within.max(self.ours.max_wait),
         }
     }
 
@@ -156,6 +163,7 @@ impl Gateway for OurGateway<'_> {
     }
 
     fn on_call(&mut self, now: Time, call: usize, out: &mut Vec<Order>) {
+        self.latest = self.latest.max(arrival(call));
         let demand = self.demand(call);
         let decision = self.pool.decide(now, &demand);
         match self.pool.commit(now, demand, decision) {
@@ -177,6 +185,11 @@ impl Gateway for OurGateway<'_> {
             }
             Verdict::Reject(reject) => out.push(Order::Refuse { call, reject }),
         }
+    }
+
+    fn on_return(&mut self, now: Time, call: usize, out: &mut Vec<Order>) {
+        self.back.insert(call, (now, self.latest));
+        self.on_call(now, call, out);
     }
 
     fn on_tokens(&mut self, now: Time, call: usize, generated: Tokens, out: &mut Vec<Order>) {
@@ -233,6 +246,10 @@ impl Gateway for OurGateway<'_> {
         self.pool.handle_timeout(now, &mut effects);
         self.apply(now, effects, out);
     }
+}
+
+fn arrival(call: usize) -> Arrival {
+    Arrival(u64::try_from(call).unwrap_or(u64::MAX))
 }
 
 /// What the gateway takes an engine's capacity to be, `error` too large.

@@ -2,7 +2,6 @@
 
 use super::record::NodeRecord;
 use super::setup::Node;
-use super::world::sum;
 use crate::core::time::Time;
 use crate::core::units::{Blocks, Tokens};
 use crate::sim::engine::{Engine, EngineSpec, EngineStats, RequestId, SimEvent, SimRequest};
@@ -130,5 +129,27 @@ impl Place {
         if self.engine.is_some() {
             self.up += passed;
         }
+    }
+}
+
+/// Counters of one life added to those of another; levels are the later life's.
+fn sum(one: &EngineStats, other: &EngineStats) -> EngineStats {
+    EngineStats {
+        peak_used: one.peak_used.max(other.peak_used),
+        declared_overflows: one.declared_overflows + other.declared_overflows,
+        steps: one.steps + other.steps,
+        preemptions: one.preemptions + other.preemptions,
+        preemptions_told: one.preemptions_told + other.preemptions_told,
+        recomputed: one.recomputed + other.recomputed,
+        discarded: one.discarded + other.discarded,
+        prefilled: one.prefilled + other.prefilled,
+        prompt: one.prompt + other.prompt,
+        generated: one.generated + other.generated,
+        prefix_queries: one.prefix_queries + other.prefix_queries,
+        prefix_hits: one.prefix_hits + other.prefix_hits,
+        stopped: one.stopped + other.stopped,
+        length_limited: one.length_limited + other.length_limited,
+        aborted: one.aborted + other.aborted,
+        ..*other
     }
 }

@@ -70,6 +70,19 @@ pub struct Promise {
     pub waited: Option<Duration>,
 }
 
+/// A call that was refused, and came back when it had been told to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Return {
+    /// Which call.
+    pub call: usize,
+    /// When it was refused.
+    pub refused: Time,
+    /// After how long it was told to come back.
+    pub told: Duration,
+    /// What became of it then, with as long for its first token as it had at first.
+    pub outcome: Outcome,
+}
+
 /// One engine over the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRecord {
@@ -92,6 +105,9 @@ pub struct Record {
     pub outcomes: Vec<Outcome>,
     /// Calls that waited in the gateway, in order of arrival.
     pub promises: Vec<Promise>,
+    /// Calls that came back after a refusal; what became of them at first is in
+    /// `outcomes`.
+    pub returns: Vec<Return>,
     /// The engines, by their place in the fleet.
     pub nodes: Vec<NodeRecord>,
     /// When the last call ended, or the world did.

@@ -2,6 +2,7 @@
 //!
 //! Plain data. It decides nothing; readers of traces and fleets build it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -85,6 +86,9 @@ pub struct Conditions {
     pub foreign: f64,
     /// Engines that die.
     pub crashes: Vec<Crash>,
+    /// Of so many refused calls one comes back, once, when ours told it to; `None` for
+    /// nobody does.
+    pub returning: Option<NonZeroU32>,
     /// How long after the last arrival the world goes on; what has not ended then is
     /// [`Outcome::Unfinished`](super::record::Outcome::Unfinished).
     pub drain: Duration,
@@ -170,6 +174,7 @@ impl Default for Conditions {
             scrape_age: Duration::ZERO,
             foreign: 0.0,
             crashes: Vec::new(),
+            returning: None,
             drain: Duration::from_secs(1800),
         }
     }

@@ -5,17 +5,18 @@
 //! arrivals, crashes and returns, steps of engines, scrapes, timeouts of the gateway.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 use super::Run;
 use super::gateway::{Gateway, Order, Reach, Scrape};
 use super::place::{Origin, Place};
-use super::record::{Outcome, Promise, Record};
+use super::record::{Outcome, Promise, Record, Return};
 use crate::core::admission::End;
+use crate::core::reject::Reject;
 use crate::core::time::Time;
 use crate::core::units::Tokens;
-use crate::sim::engine::{EngineStats, RequestId, SimEvent, SimRequest};
+use crate::sim::engine::{RequestId, SimEvent, SimRequest};
 use crate::sim::random::Random;
 
 /// Timeouts of a gateway handled at one instant before it counts as stuck.
@@ -31,7 +32,12 @@ pub(super) struct World<'a> {
     due: BinaryHeap<Reverse<(Time, Due)>>,
     calls: Vec<State>,
     promises: Vec<Promise>,
-    /// Calls that have not ended.
+    /// Refusals so far, and those whose calls come back.
+    refused: u32,
+    returns: Vec<Return>,
+    /// Of calls that have come back: which return it is.
+    back: HashMap<usize, usize>,
+    /// Calls that have not ended, or will come back.
     open: usize,
     foreign: Random,
     next_foreign: usize,
@@ -47,6 +53,7 @@ pub(super) struct World<'a> {
 enum Due {
     Crash { crash: usize },
     Back { crash: usize },
+    Return { place: usize },
     Step { node: usize },
     Scrape { node: usize },
     Seen { scrape: usize },
@@ -88,6 +95,9 @@ impl<'a> World<'a> {
             due: BinaryHeap::new(),
             calls: vec![State::Waiting { promise: None }; run.calls.len()],
             promises: Vec::new(),
+            refused: 0,
+            returns: Vec::new(),
+            back: HashMap::new(),
             open: run.calls.len(),
             foreign: Random::new(run.seed).fork(1),
             next_foreign: 0,
@@ -165,6 +175,7 @@ impl<'a> World<'a> {
                 self.places[node].restart(now);
                 self.tell(|gateway, orders| gateway.on_reach(now, node, Reach::Up, orders));
             }
+            Due::Return { place } => self.come_back(place),
             Due::Step { node } => self.step(node),
             Due::Scrape { node } => self.scrape(node),
             Due::Seen { scrape } => {
@@ -231,7 +242,7 @@ impl<'a> World<'a> {
                     self.turn_down(call, node);
                 }
             }
-            Order::Refuse { call, reject } => self.end(call, Outcome::Refused { at: now, reject }),
+            Order::Refuse { call, reject } => self.refuse(call, reject),
             Order::Expect { call, q50, q80 } => {
                 let promise = Promise {
                     call,
@@ -246,6 +257,43 @@ impl<'a> World<'a> {
                 self.promises.push(promise);
             }
         }
+    }
+
+    fn refuse(&mut self, call: usize, reject: Reject) {
+        let now = self.now;
+        let outcome = Outcome::Refused { at: now, reject };
+        self.end(call, outcome);
+        let (Some(every), Some(told)) = (self.run.conditions.returning, reject.retry_after())
+        else {
+            return;
+        };
+        if self.back.contains_key(&call) {
+            return;
+        }
+        self.refused += 1;
+        if self.refused.is_multiple_of(every.get()) {
+            self.open += 1;
+            self.at(
+                now + told,
+                Due::Return {
+                    place: self.returns.len(),
+                },
+            );
+            self.returns.push(Return {
+                call,
+                refused: now,
+                told,
+                outcome,
+            });
+        }
+    }
+
+    /// Asks once more. Until it ends what became of it at first is kept with its return.
+    fn come_back(&mut self, place: usize) {
+        let (now, call) = (self.now, self.returns[place].call);
+        self.back.insert(call, place);
+        self.calls[call] = State::Waiting { promise: None };
+        self.tell(|gateway, orders| gateway.on_return(now, call, orders));
     }
 
     /// The engine does not take a prompt that its context does not hold: somebody
@@ -427,33 +475,18 @@ impl<'a> World<'a> {
                 first_token: flight.first_token,
             },
         });
+        let mut outcomes: Vec<Outcome> = outcomes.collect();
+        let mut returns = self.returns;
+        returns.retain(|returned| self.back.contains_key(&returned.call));
+        for returned in &mut returns {
+            std::mem::swap(&mut returned.outcome, &mut outcomes[returned.call]);
+        }
         Record {
-            outcomes: outcomes.collect(),
+            outcomes,
             promises: self.promises,
+            returns,
             nodes: places.into_iter().map(|place| place.close(now)).collect(),
             until: now,
         }
-    }
-}
-
-/// Counters of one life added to those of another; levels are the later life's.
-pub(super) fn sum(one: &EngineStats, other: &EngineStats) -> EngineStats {
-    EngineStats {
-        peak_used: one.peak_used.max(other.peak_used),
-        declared_overflows: one.declared_overflows + other.declared_overflows,
-        steps: one.steps + other.steps,
-        preemptions: one.preemptions + other.preemptions,
-        preemptions_told: one.preemptions_told + other.preemptions_told,
-        recomputed: one.recomputed + other.recomputed,
-        discarded: one.discarded + other.discarded,
-        prefilled: one.prefilled + other.prefilled,
-        prompt: one.prompt + other.prompt,
-        generated: one.generated + other.generated,
-        prefix_queries: one.prefix_queries + other.prefix_queries,
-        prefix_hits: one.prefix_hits + other.prefix_hits,
-        stopped: one.stopped + other.stopped,
-        length_limited: one.length_limited + other.length_limited,
-        aborted: one.aborted + other.aborted,
-        ..*other
     }
 }

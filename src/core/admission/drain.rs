@@ -173,10 +173,7 @@ impl Admission {
                 continue;
             }
             let now = self.round.growth;
-            let overdue = can_set_aside
-                && self
-                    .queue
-                    .bypass_is_over(mark.since, now, &self.policy.queue);
+            let overdue = can_set_aside && mark.passed_until <= now;
             let must_look = self.round.thorough || overdue || walk.is_over();
             let hopeless = mark.prompt > largest || self.failures.cover(&mark.asking);
             if must_look || !hopeless || self.has_set_aside(turn.ticket()) {
@@ -278,9 +275,11 @@ impl Admission {
             shape,
             since,
             promise,
+            coming,
             ..
         } = waiter;
         self.keep_promise(promise, now - since);
+        self.on_returned(demand.tenant, (coming, Some(now - since)));
         let request = Admitted {
             demand: &demand,
             shape,
@@ -332,7 +331,8 @@ impl Admission {
             .is_some_and(|from| from <= now)
         {
             let promise = self.promise(waiter.demand.tenant, waiter.key, waiter.cost);
-            return Finding::Never(too_late(self.returns.after(promise)));
+            let told = self.returns.after(waiter.demand.tenant, promise);
+            return Finding::Never(too_late(told));
         }
         let asked = Asked {
             demand: &waiter.demand,
@@ -360,7 +360,9 @@ impl Admission {
     /// What there is for a waiter that has settled where it belongs.
     fn find_room(&mut self, now: Time, ticket: TicketId) -> Finding {
         let size = self.queue.get(ticket).map(|waiter| waiter.size);
-        let left = self.trunk.left_by(now, size.unwrap_or_default());
+        // Who was passed long enough has stood back.
+        let size = size.filter(|_| !self.has_set_aside(ticket));
+        let left = size.map_or(0.0, |size| self.trunk.left_by(now, size));
         let sketch = match self.round.held {
             HELD => Sketch::leaving(left),
             _ => Sketch::leaving(left).patient(),
@@ -419,20 +421,17 @@ impl Admission {
         self.fleet(now).is_served(asked, waiter.home, waiter.output)
     }
 
-    /// Keeps the emptiest backend that could ever hold the waiter for it, once
-    /// it has been passed as long as it may be.
+    /// Keeps the emptiest backend that could ever hold the waiter for it, once it has
+    /// been passed as long as it may be and none of its tier is kept for another.
     fn set_aside(&mut self, now: Time, ticket: TicketId) {
         let waiter = self
             .queue
             .get(ticket)
             .expect("an examined ticket is in the queue");
-        let over = self
-            .queue
-            .bypass_is_over(waiter.since, now, &self.policy.queue);
-        // One that wants its first token by some instant leaves at it: what is kept
-        // for it costs those who could still be in time more than it brings.
-        let leaves = waiter.demand.first_token_by.is_some();
-        if !over || leaves || self.has_set_aside(ticket) {
+        let over = self.queue.mark(waiter.place(ticket)).passed_until <= now;
+        let mut backends = self.backends.iter();
+        let taken = backends.any(|other| other.tier == waiter.home && other.set_aside.is_some());
+        if !over || taken {
             return;
         }
         let asked = Asked {
@@ -445,8 +444,7 @@ impl Admission {
             .fleet(now)
             .is_well_served(asked, waiter.home, waiter.output);
         let could_hold = |backend: &Backend| {
-            let open =
-                backend.set_aside.is_none() && backend.admits() && backend.tier == waiter.home;
+            let open = backend.admits() && backend.tier == waiter.home;
             let trusted = backend.trust == Trust::Whole || !well_served;
             open && trusted
                 && backend.may_serve(&waiter.demand)

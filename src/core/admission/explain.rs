@@ -207,7 +207,7 @@ impl Admission {
             odds,
             leaves_free,
             wait: promise.predicted,
-            retry_after: self.returns.after(promise),
+            retry_after: self.returns.after(demand.tenant, promise),
             hold: held.or_else(|| match chosen {
                 Some(_) => None,
                 None => Some(fleet.lacks(asked, (tier, output))),

@@ -52,12 +52,7 @@ impl Admission {
         }
         self.flows.on_admitted(demand.tenant, charge);
         self.waits.on_granted(now, charge.cost);
-        let caller = Caller {
-            tenant: demand.tenant,
-            prompt: demand.prompt_total(),
-            since,
-        };
-        self.returns.on_granted(now, caller);
+        self.returns.on_granted(now, Caller::of(demand, since));
         self.totals.admitted += 1;
         self.totals.prompt = self.totals.prompt.saturating_add(demand.prompt_total());
         Grant {

@@ -2,6 +2,7 @@
 //! forecasts lengths, and how far its forecast was off.
 
 use super::{Admission, ClassKey, Demand, End, Entry, OutputLimit, Placement, Shape, Tokens};
+use crate::core::backend::BackendId;
 use crate::core::fit;
 use crate::core::ledger::Growing;
 use crate::core::lengths::Growth;
@@ -68,5 +69,13 @@ impl Admission {
                 self.totals.output_error += most - least;
             }
         }
+    }
+
+    /// What an engine says it has generated, at most a whole window a sequence:
+    /// the figure comes out of its answer and may be anything.
+    pub(super) fn believed(&self, id: BackendId, sequences: u64, generated: Tokens) -> Tokens {
+        let capacity = self.backend(id).and_then(|backend| backend.capacity);
+        let window = capacity.map_or(Tokens::BELIEVABLE, |capacity| capacity.max_model_len);
+        generated.min(window.saturating_mul(sequences).believable())
     }
 }

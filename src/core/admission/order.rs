@@ -33,6 +33,7 @@ impl Admission {
         let Standing {
             weight,
             key,
+            coming,
             ahead,
             in_vain,
         } = standing;
@@ -48,6 +49,7 @@ impl Admission {
             arrived: self.queue.arrived(now, demand.tenant, demand.arrival),
             since: now,
             mark: 0,
+            coming,
             home,
             output,
             shape: Shape::of(&demand),

@@ -8,7 +8,7 @@ use crate::core::fairness::{Cost, Usage};
 use crate::core::gates::Choice;
 use crate::core::ledger::LeaseId;
 use crate::core::placement::Placement;
-use crate::core::queue::TicketId;
+use crate::core::queue::{Coming, TicketId};
 use crate::core::reject::Reject;
 use crate::core::stats::Hold;
 use crate::core::time::Time;
@@ -43,6 +43,7 @@ pub enum Decision {
 pub struct Standing {
     pub(super) weight: Weight,
     pub(super) key: Time,
+    pub(super) coming: Coming,
     /// What is ahead of it there.
     pub(super) ahead: Cost,
     /// When it cannot have its first token in time any more.

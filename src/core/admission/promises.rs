@@ -7,7 +7,7 @@ use super::outcome::{Standing, Weight};
 use crate::core::demand::{Demand, OutputLimit, TenantId};
 use crate::core::fairness::Cost;
 use crate::core::footprint::Shape;
-use crate::core::queue::Waiter;
+use crate::core::queue::{Coming, Waiter};
 use crate::core::time::Time;
 use crate::core::waits::{Backlog, Caller, Promise, Waited};
 
@@ -57,9 +57,15 @@ impl Admission {
         (weight, in_vain): (Weight, Option<Time>),
     ) -> Standing {
         let key = self.key_of(now, (demand, shape), weight.size);
+        let coming = self.coming(now, demand);
+        let key = match coming {
+            Coming::First => key,
+            Coming::Back(kept) => kept.key.min(key),
+        };
         Standing {
             weight,
             key,
+            coming,
             ahead: self.flows.ahead_of(demand.tenant, key),
             in_vain,
         }
@@ -77,23 +83,36 @@ impl Admission {
         let promise = self.promise(waiter.demand.tenant, waiter.key, waiter.cost);
         self.waits
             .learn(waiter.promise, Waited::Longer(now - waiter.since));
-        self.note_refused(now, &waiter.demand, promise)
+        self.on_returned(waiter.demand.tenant, (waiter.coming, None));
+        self.note_refused(now, &waiter.demand, (promise, waiter.key))
     }
 
-    /// Keeps in mind who was refused and what it was told.
+    /// Keeps in mind who was refused, where it stood and what it was told.
     pub(super) fn note_refused(
         &mut self,
         now: Time,
         demand: &Demand,
-        promise: Promise,
+        promise: (Promise, Time),
     ) -> Duration {
-        let caller = Caller {
-            tenant: demand.tenant,
-            prompt: demand.prompt_total(),
-            since: now,
-        };
-        let told = self.returns.after(promise);
-        self.returns.on_refused(now, caller, promise);
-        told
+        self.returns
+            .on_refused(now, Caller::of(demand, now), promise)
+    }
+
+    /// A request of `tenant` was let in after that time in line, or refused; if it had
+    /// come back, that says whether what it was told was true.
+    pub(super) fn on_returned(
+        &mut self,
+        tenant: TenantId,
+        (coming, waited): (Coming, Option<Duration>),
+    ) {
+        if let Coming::Back(kept) = coming {
+            self.returns.on_returned(tenant, kept.held(waited));
+        }
+    }
+
+    /// Whether `demand` comes back as it was told, with the place it had.
+    pub(super) fn coming(&self, now: Time, demand: &Demand) -> Coming {
+        let kept = self.returns.kept_for(now, Caller::of(demand, now));
+        kept.map_or(Coming::First, Coming::Back)
     }
 }

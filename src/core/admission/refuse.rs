@@ -47,7 +47,7 @@ impl Admission {
 
     /// Why the line does not take `tokens` more of `tenant`, if it does not.
     fn line_is_full(&self, tenant: TenantId, tokens: Tokens, promise: Promise) -> Option<Reject> {
-        let retry_after = self.returns.after(promise);
+        let retry_after = self.returns.after(tenant, promise);
         let flow = self.flows.get(tenant);
         let waiting = flow.map_or(0, |flow| {
             u32::try_from(flow.waiting.len()).unwrap_or(u32::MAX)
@@ -85,7 +85,7 @@ impl Admission {
                 false => Duration::ZERO,
             };
             let in_vain = demand.deadline <= now || now + lucky > demand.deadline;
-            in_vain.then(|| too_late(self.returns.after(promise)))
+            in_vain.then(|| too_late(self.returns.after(demand.tenant, promise)))
         })
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::core::backend::Tier;
 use crate::core::reject::{QueueBound, Reject};
 use crate::core::time::Time;
-use crate::replay::record::{NodeRecord, Promise};
+use crate::replay::record::{NodeRecord, Promise, Return};
 use crate::replay::setup::Node;
 use crate::sim::engine::{EngineSpec, EngineStats};
 
@@ -70,6 +70,7 @@ fn record(outcomes: Vec<Outcome>) -> Record {
     Record {
         outcomes,
         promises: Vec::new(),
+        returns: Vec::new(),
         nodes: vec![NodeRecord {
             stats,
             kv_token_seconds: 2048.0,
@@ -187,41 +188,95 @@ fn the_service_gap_counts_only_while_both_wait() {
 }
 
 #[test]
-fn waits_told_are_held_against_waits_known_and_waits_of_who_came_after() {
+fn what_the_refused_were_told_is_held_against_what_became_of_those_who_came_back() {
+    let calls: Vec<Call> = (0..5_u32).map(|_| call(0.0, 0, 4000)).collect();
+    let back = |call: usize, told: u64, outcome: Outcome| Return {
+        call,
+        refused: at(1.0),
+        told: Duration::from_secs(told),
+        outcome,
+    };
+    let let_in = |queued: f64, first: f64| Outcome::Finished {
+        first_token: at(first),
+        end: at(first + 0.5),
+        generated: Tokens::new(11),
+        cached: Tokens::ZERO,
+        node: 0,
+        queued: Duration::from_secs_f64(queued),
+        preempted: 0,
+    };
+    let outcomes = (0..5).map(|_| refused(1.0, 1)).collect();
+    let mut record = record(outcomes);
+    record.returns = vec![
+        back(0, 6, let_in(7.0, 9.5)), // let in at once; 3 s from 7 s on are allowed
+        back(1, 6, let_in(8.5, 10.1)), // within a quarter, and too late
+        back(2, 6, let_in(11.0, 9.9)), // 40 % longer
+        back(3, 9, refused(12.0, 5)), // all of it
+        back(4, 60, refused(70.0, 60)), // capped
+    ];
+    let told = figures(&calls, &record).retry_after;
+    assert_eq!((told.known, told.unknown), (4, 0));
+    assert_eq!(told.p80_coverage, Some(0.25));
+    assert_eq!(told.capped, Some(0.2));
+    let errors = [0.0, 0.25, 0.4, 1.0];
+    assert_eq!(told.median_error, stats::quantile(&errors, 0.5));
+}
+
+/// Waits foretold to the first call that left the line unserved, and the known ones.
+fn foretold(calls: &[Call], outcomes: Vec<Outcome>) -> Audit {
+    let mut record = record(outcomes);
+    let left = record.outcomes.iter().zip(0..);
+    let left = left.filter_map(|(outcome, call)| match outcome {
+        Outcome::Refused { at, reject } => Some(Promise {
+            call,
+            at: *at,
+            q50: reject.retry_after(),
+            q80: reject.retry_after(),
+            waited: None,
+        }),
+        _ => None,
+    });
+    record.promises = left.collect();
+    figures(calls, &record).foretold
+}
+
+#[test]
+fn waits_foretold_are_held_against_waits_known_and_waits_of_who_came_after() {
     let calls: Vec<Call> = (0..7_u32).map(|i| call(f64::from(i), 0, 100)).collect();
+    let served = Outcome::Finished {
+        first_token: at(12.0),
+        end: at(12.5),
+        generated: Tokens::new(11),
+        cached: Tokens::ZERO,
+        node: 0,
+        queued: Duration::from_millis(8500),
+        preempted: 0,
+    };
     let outcomes = vec![
         refused(1.0, 11), // served by 11.5 s, after 10.5 s: 11 s in whole ones
         refused(2.0, 5),  // 9.5 s: not covered
         refused(2.5, 60), // capped
-        Outcome::Finished {
-            first_token: at(12.0),
-            end: at(12.5),
-            generated: Tokens::new(11),
-            cached: Tokens::ZERO,
-            node: 0,
-            queued: Duration::from_millis(8500),
-            preempted: 0,
-        },
+        served,
         refused(10.0, 9), // nobody knows: none like it is served later
         refused(10.5, 9), // nor here
         Outcome::Unfinished { first_token: None },
     ];
-    let mut record = record(outcomes);
+    let told = foretold(&calls, outcomes);
+    assert_eq!((told.known, told.unknown), (2, 2));
+    assert_eq!(told.p80_coverage, Some(0.5));
+    assert_eq!(told.capped, Some(0.2));
+    assert_eq!(told.median_error, Some(0.0));
+    let mut record = record(vec![served]);
     record.promises = vec![Promise {
-        call: 3,
+        call: 0,
         at: at(3.0),
         q50: Some(Duration::from_secs(6)),
         q80: Some(Duration::from_secs(9)),
         waited: Some(Duration::from_millis(8500)),
     }];
-    let figures = figures(&calls, &record);
-    let told = figures.retry_after;
-    assert_eq!((told.known, told.unknown), (2, 2));
-    assert_eq!(told.p80_coverage, Some(0.5));
-    assert_eq!(told.capped, Some(0.2));
-    assert_eq!(told.median_error, Some(0.0));
-    assert_eq!(figures.foretold.p80_coverage, Some(1.0));
-    assert_eq!(figures.foretold.median_error, Some(1.0 / 3.0));
+    let known = figures(&calls[..1], &record).foretold;
+    assert_eq!(known.p80_coverage, Some(1.0));
+    assert_eq!(known.median_error, Some(1.0 / 3.0));
 }
 
 #[test]
@@ -237,7 +292,7 @@ fn a_wait_is_unknown_where_nobody_asked_in_between() {
         preempted: 0,
     };
     let told = |calls: &[Call], outcomes: Vec<Outcome>| {
-        let told = figures(calls, &record(outcomes)).retry_after;
+        let told = foretold(calls, outcomes);
         (told.known, told.unknown)
     };
     // Refused at 1 s; the next that asks, at 30 s, is served at once.

@@ -1,6 +1,17 @@
 //! What was said of waits, against what came.
 //!
-//! Of a call that was served after waiting, the real wait is known. One that left the line
+//! Who was refused is asked to come back: of a sample each does, when it was told to. What
+//! was told was true if it is then let in, give or take a quarter of what it was told or a
+//! second, and has its first token in time. Where it waits longer in the line, by that the
+//! told was too short:
+//!
+//! ```text
+//! error = (let in − told) / let in      both counted from the refusal, in whole seconds
+//! ```
+//!
+//! and all of it where it was refused once more.
+//!
+//! Of a call that waited and was served, the real wait is known. One that left the line
 //! would have been served when calls like it (of its tenant, that arrived no earlier, with
 //! prompts of once to twice its own) were: after the last of them that was refused, by the
 //! first that was served. Where these are further apart than a quarter of the wait and two
@@ -64,20 +75,46 @@ pub(super) fn foretold(measured: Measured<'_>) -> Audit {
     audit(measured, promises)
 }
 
-/// What was told to calls when they were refused.
+/// What was told to calls when they were refused, by those that came back.
 pub(super) fn retry_after(measured: Measured<'_>) -> Audit {
-    let refused = measured.record.outcomes.iter().enumerate();
-    let told = refused.filter_map(|(call, outcome)| match outcome {
-        Outcome::Refused { at, reject } => Some(Told {
-            call,
-            at: *at,
-            q50: reject.retry_after()?,
-            q80: reject.retry_after()?,
-            waited: None,
-        }),
-        _ => None,
-    });
-    audit(measured, told)
+    let returns = &measured.record.returns;
+    let (mut covered, mut unknown, mut errors) = (0, 0, Vec::new());
+    let told = returns.iter().filter(|back| back.told < CAP);
+    for back in told.clone() {
+        let call = &measured.calls[back.call];
+        let within = measured.fleet.slo.first_token_within(call.prompt);
+        let (in_time, error) = match back.outcome {
+            Outcome::Finished {
+                first_token,
+                queued,
+                ..
+            } => {
+                let told = whole(back.told);
+                let real = whole(call.at + queued - back.refused);
+                let error = real.saturating_sub(told).as_secs_f64() / real.as_secs_f64();
+                let most = back.told + (back.told / 4).max(Duration::from_secs(1));
+                let let_in = call.at + queued <= back.refused + most;
+                (
+                    let_in && first_token <= back.refused + back.told + within,
+                    error,
+                )
+            }
+            Outcome::Refused { .. } => (false, 1.0),
+            _ => {
+                unknown += 1;
+                continue;
+            }
+        };
+        covered += usize::from(in_time);
+        errors.push(error);
+    }
+    Audit {
+        known: u64::try_from(errors.len()).expect("a length fits"),
+        p80_coverage: share(covered, errors.len()),
+        median_error: stats::quantile(&errors, 0.5),
+        capped: share(returns.len() - told.count(), returns.len()),
+        unknown,
+    }
 }
 
 fn audit(measured: Measured<'_>, told: impl Iterator<Item = Told>) -> Audit {

@@ -187,6 +187,10 @@ impl Gateway for Rival<'_> {
         });
     }
 
+    fn on_return(&mut self, now: Time, call: usize, out: &mut Vec<Order>) {
+        self.on_call(now, call, out);
+    }
+
     fn on_tokens(&mut self, now: Time, call: usize, generated: Tokens, out: &mut Vec<Order>) {
         self.desk.on_tokens(call, generated);
         self.walk(now, out);

@@ -8,6 +8,7 @@ mod heads;
 mod late;
 mod load;
 mod order;
+mod passed;
 mod places;
 mod reference;
 mod reloads;
