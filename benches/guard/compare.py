@@ -99,10 +99,11 @@ def counts(pool, tree, bench):
 
 def built(tree, target, name):
     """The executable of the bench of `tree`."""
-    # Nothing that ships checks its own books. Cargo takes both trees for one package and
-    # would use the build of one for the other, were their profiles not different: what is
-    # noted of lines changes no instruction.
-    profile = {"debug-assertions": "false"}
+    # Nothing that ships checks its own books, and what a commit says of the test profile
+    # is not to show. Cargo takes both trees for one package and would use the build of one
+    # for the other, were their profiles not different: what is noted of lines changes no
+    # instruction.
+    profile = {"debug-assertions": "false", "opt-level": "1"}
     if name == "base":
         profile["debug"] = '"line-directives-only"'
     settings = [f"--config=profile.test.package.tidegate.{key}={value}" for key, value in profile.items()]
